@@ -25,7 +25,12 @@ def bytes_moved(size: int, dtype: torch.dtype, **_: object) -> int:
     return size * 2 * dtype.itemsize
 
 
-def measure(size: int, dtype: torch.dtype, device: str, provider: str) -> kjit.benchmark.BenchTime:
+def measure(
+    size: int,
+    dtype: torch.dtype,
+    device: str,
+    provider: str,
+) -> kjit.benchmark.BenchTime:
     """The time of one call, with data that is in no cache, unless it is small."""
     function: Callable[..., Any] = add_constant
     if provider != "kjit":
@@ -47,7 +52,8 @@ benchmark = triton.testing.perf_report(
         triton.testing.Benchmark(
             x_names=["size"],
             x_vals=kjit.benchmark.get_benchmark_range(
-                [2**k for k in range(10, 29 if device == "cuda" else 25, 2)], [2**16]
+                [2**k for k in range(10, 29 if device == "cuda" else 25, 2)],
+                [2**16],
             ),
             line_arg="provider",
             line_vals=["kjit", "torch", "torch.compile"],

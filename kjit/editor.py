@@ -100,7 +100,7 @@ def editor_flags(project: Project) -> EditorFlags:
     """
     notes: list[str] = []
     # A source with Google Highway is parsed once, and not for each kind of CPU; the macro has no other effect.
-    common = ["-std=c++20", "-DHWY_COMPILE_ONLY_STATIC", f"-I{project.include_dir}"]
+    common = ["-std=c++20", "-DKJIT_EDITOR", "-DHWY_COMPILE_ONLY_STATIC", f"-I{project.include_dir}"]
     for folder in (kjit_include(), tvm_ffi_include(), *highway_include()):
         common += ["-isystem", str(folder)]
     try:

@@ -174,6 +174,23 @@ class TestClangd:
             for suffix in ("cuh", "cpp"):
                 assert errors(project.csrc_dir / f"{op}.{suffix}", config) == []
 
+    @pytest.mark.parametrize(("device", "suffix"), [("cuda", "cuh"), ("cpu", "cpp")])
+    def test_wrong_math_is_one_error_at_the_call_of_the_pattern(
+        self, project: Project, config: Path, device: str, suffix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(project.root)
+        done = CliRunner().invoke(app, ["new", "scale", "--device", device])
+        assert done.exit_code == 0, done.output
+        kernel = project.csrc_dir / f"scale.{suffix}"
+        text = kernel.read_text().replace("compute_t<T>& out", "compute_t<T> out")
+        kernel.write_text(text)
+        (error,) = errors(kernel, config)
+        call = next(number for number, line in enumerate(text.splitlines(), start=1) if "elementwise(Scale{" in line)
+        assert f" Line {call}: in template: " in error
+        assert error.endswith(
+            ": element() takes no reference for a tensor that is written: add & to the type of its parameter"
+        )
+
     def test_it_finds_no_error_in_a_projects_header(self, project: Project, config: Path) -> None:
         assert errors(project.include_dir / "mine.h", config) == []
 

@@ -80,6 +80,7 @@ def new(
         dtypes=None if dtypes is None else parse_dtypes(dtypes),
         source=source,
         function=function,
+        run_formatters=True,
     )
     if dry_run:
         _show(scaffold)

@@ -30,4 +30,6 @@ struct AddConstant {
   }
 };
 
+KJIT_EDITOR_CHECKS(AddConstant<int32_t, 1>::run);
+
 }  // namespace

@@ -47,19 +47,24 @@ def _empty(x: torch.Tensor) -> torch.Tensor:
 
 
 @kjit.torch_op(outputs=_empty)
-def add_constant(x: torch.Tensor, constant: int = 1, *, out: torch.Tensor | None = None) -> torch.Tensor:
+def add_constant(
+    x: torch.Tensor,
+    constant: int = 1,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """Compute `add_constant`, element by element.
 
     Args:
         x: T[...], contiguous.
         constant: a whole number, compiled into the kernel.
-        out: T[...]; takes the result and is returned. Allocated when None. It may be x itself, and must not overlap a
-            tensor otherwise.
+        out: T[...]; takes the result and is returned. Allocated when None. It may be x
+            itself, and must not overlap a tensor otherwise.
 
     Raises:
         TypeError: a dtype is not in `DTYPES`.
-        RuntimeError: a tensor is not contiguous, or its shape, dtype or device does not fit; the message says which and
-            why.
+        RuntimeError: a tensor is not contiguous, or its shape, dtype or device does not
+            fit; the message says which and why.
         kjit.KjitError: there is no kernel for the device, or a gradient is required.
     """
     if out is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_FOLDER = Path(__file__).parent.parent / "templates"
+FOLDER = Path(__file__).parent.parent / "templates"
 
 
 def fill(template: str, context: Mapping[str, object]) -> str:
@@ -27,7 +27,7 @@ def _environment() -> Environment:
     import jinja2
 
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDER),
+        loader=jinja2.FileSystemLoader(FOLDER),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         trim_blocks=True,

@@ -127,12 +127,12 @@ class CasesView(CallsView):
     # The test.
 
     def attributes(self, *, has_kernels: bool) -> dict[str, str]:
-        """The attributes of the test's class, names and expressions.
+        """The attributes of the test's class but for its shapes, names and expressions.
 
         Args:
             has_kernels: the op has a CUDA kernel that kjit generated.
         """
-        said = {"shape": self.sample_shape, "shapes": python_tuple(self.test_shapes)}
+        said: dict[str, str] = {}
         if len(self.tensors) > 2 and self._even_shape != self.sample_shape:
             said["aligned_shape"] = self._even_shape
         # An input, and the output that may share its memory.
@@ -256,7 +256,7 @@ class CasesView(CallsView):
             sizes[largest] = sizes[largest] // 2 | 1  # odd: rows of such a length start at every alignment
 
     @property
-    def test_shapes(self) -> list[str]:
+    def shapes(self) -> list[str]:
         """The shapes for which the test compares results, or calls that return shapes."""
         if not self.sized_shapes:
             return [self.sample_shape]

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from kjit.dtypes import DType
 from kjit.projects.op_names import camel
 from kjit.scaffold.patterns import Kind
 from kjit.scaffold.start import View
-from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor, words_of
+from kjit.signature.signature import ELLIPSIS, Dimension, Parameter, Scalar, Signature, Tensor, words_of
 from kjit.signature.sizes import Size
 
 Role = Literal["in", "mut", "out"]
@@ -27,22 +28,22 @@ class TensorView:
     """A tensor in C++.
 
     Args:
-        name: of the parameter.
+        tensor: in the signature.
         role: read, changed in place, or written.
         kind: its role in the pattern.
         element: the type of its elements, `T` or `fp16_t`.
         compute: the type that arithmetic on them is done in, `compute_t<T>` or `float`.
-        optional: it may be None, and is then read as zeros.
-        listed: a list of tensors.
     """
 
-    name: str
+    tensor: Tensor
     role: Role
     kind: Kind
     element: str
     compute: str
-    optional: bool
-    listed: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
 
     @property
     def pointee(self) -> str:
@@ -50,14 +51,21 @@ class TensorView:
         return f"const {self.element}" if self.role == "in" else self.element
 
     @property
-    def operand(self) -> str:
-        """Its role in the call of a pattern: `In`, `OptionalPerColumn`."""
-        read = {"element": "In", "column": "PerColumn", "number": "PerRow", "table": "Table", "index": "Index"}[
-            self.kind
-        ]
+    def data(self) -> str:
+        """The pointer to its data, on the host."""
+        return f"data_of<{self.pointee}>({self.name})"
+
+    @property
+    def operands(self) -> list[str]:
+        """Its arguments in the call of a pattern: `In<T>(x)`, `OptionalPerColumn<T>(bias)`."""
+        if self.kind == "halves":
+            return [f"{half}(In<{self.element}>({self.name}), sizes)" for half in ("left_half", "right_half")]
+        where = {"column": "PerColumn", "number": "PerRow", "table": "Table", "index": "Index"}.get(self.kind, "")
         if self.role == "in":
-            return f"Optional{read}" if self.optional else read
-        return f"{self.role.capitalize()}{ {'number': 'PerRow', 'table': 'Table'}.get(self.kind, '') }"
+            where = f"{'Optional' if self.tensor.optional else ''}{where or 'In'}"
+        else:
+            where = self.role.capitalize() + where
+        return [f"{where}<{self.element}>({self.name})"]
 
     @property
     def parameters(self) -> list[str]:
@@ -65,17 +73,6 @@ class TensorView:
         if self.kind == "halves":
             return [f"{self.compute} {self.name}_left", f"{self.compute} {self.name}_right"]
         return [f"{self.compute}{'' if self.role == 'in' else '&'} {self.name}"]
-
-    @property
-    def data(self) -> str:
-        """The pointer to its data, on the host."""
-        if self.optional:
-            return f"data_of<{self.pointee}>({self.name})"
-        return f"static_cast<{self.pointee}*>({self.name}.data_ptr())"
-
-    def at(self, pointer: str, index: str) -> str:
-        """The element at an index."""
-        return f"element_or_zero({pointer}, {index})" if self.optional else f"{pointer}[{index}]"
 
 
 @dataclass(frozen=True)
@@ -89,31 +86,21 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Check:
-    """Tensors of one shape and element type, verified by one matcher."""
-
-    shape: str
-    element: str
-    verifies: list[str]
-    condition: str = ""
-    strides: str = ""
-    is_written: bool = False
-
-
-@dataclass(frozen=True)
 class CppView(View):
     """An op in C++.
 
     Args:
         start: its math.
         op: its name.
+        dtypes: what the dtype variables stand for.
     """
 
     op: str
-    tensors: tuple[TensorView, ...] = field(init=False)
+    dtypes: tuple[DType, ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tensors", tuple(self._tensor_view(tensor) for tensor in self.signature.tensors))
+    @cached_property
+    def tensors(self) -> list[TensorView]:
+        return [self._tensor_view(tensor) for tensor in self.signature.tensors]
 
     def _tensor_view(self, tensor: Tensor) -> TensorView:
         role: Role = "out" if tensor in self.signature.outputs else "mut" if tensor.mutable else "in"
@@ -126,13 +113,7 @@ class CppView(View):
             element = compute = tensor.dtype.cpp
             if tensor.dtype.kind == "float" and tensor.dtype.bytes <= 4:
                 compute = "float"
-        if self.start.moves:  # moved as bits
-            compute = element
-        return TensorView(tensor.name, role, kind, element, compute, tensor.optional, tensor.listed)
-
-    @property
-    def has_optional(self) -> bool:
-        return any(tensor.optional for tensor in self.tensors)
+        return TensorView(tensor, role, kind, element, element if self.start.moves else compute)
 
     @property
     def headers(self) -> list[str]:
@@ -143,26 +124,31 @@ class CppView(View):
 
     @property
     def lists(self) -> list[str]:
-        return [tensor.name for tensor in self.tensors if tensor.listed]
-
-    @property
-    def template_parameters(self) -> list[str]:
-        types = {"bool": "bool", "int": "int64_t"}
-        constants = [f"{types.get(c.kind) or choice_type(self.op, c.name)} {c.name}" for c in self.signature.constants]
-        return [*(f"typename {variable}" for variable in self.signature.variables), *constants]
-
-    @property
-    def template_names(self) -> list[str]:
-        return [*self.signature.variables, *(constant.name for constant in self.signature.constants)]
+        return [tensor.name for tensor in self.signature.inputs if tensor.listed]
 
     @property
     def template_head(self) -> str:
-        """`template <typename T>`; nothing for an op without variants."""
-        return f"template <{', '.join(self.template_parameters)}>" if self.template_parameters else ""
+        """The line `template <typename T>`; nothing for an op without variants."""
+        types = {"bool": "bool", "int": "int64_t"}
+        parameters = [f"typename {variable}" for variable in self.signature.variables]
+        parameters += [
+            f"{types.get(c.kind) or choice_type(self.op, c.name)} {c.name}" for c in self.signature.constants
+        ]
+        return f"template <{', '.join(parameters)}>\n" if parameters else ""
 
     @property
     def template_args(self) -> str:
-        return f"<{', '.join(self.template_names)}>" if self.template_names else ""
+        names = [*self.signature.variables, *(constant.name for constant in self.signature.constants)]
+        return f"<{', '.join(names)}>" if names else ""
+
+    @property
+    def first_args(self) -> str:
+        """The template arguments of a variant, with the first dtype: `<fp32_t, 1>`."""
+        values = [self.dtypes[0].cpp] * len(self.signature.variables)
+        for c in self.signature.constants:
+            chosen = f"{choice_type(self.op, c.name)}::{c.choices[0]}" if c.kind == "choice" else ""
+            values.append(chosen or ("true" if c.kind == "bool" else str(c.default)))
+        return f"<{', '.join(values)}>"
 
     @property
     def scalar(self) -> str:
@@ -171,21 +157,15 @@ class CppView(View):
             return "double"
         return f"scalar_t<{', '.join(self.signature.variables)}>" if self.signature.variables else "float"
 
-    def scalar_type(self, scalar: Scalar) -> str:
+    def _scalar_type(self, scalar: Scalar) -> str:
         """The type of a run-time scalar in the kernel."""
-        if scalar.kind != "float":
-            return "bool" if scalar.kind == "bool" else "int64_t"
-        return self.scalar
+        return {"float": self.scalar, "bool": "bool"}.get(scalar.kind, "int64_t")
 
     @property
     def run_parameters(self) -> list[str]:
         """The parameters of the exported function, outputs last."""
-        parameters = [
-            f"{_exported(p) if isinstance(p, Scalar) else _argument(p)} {p.name}"
-            for p in self.signature.parameters
-            if isinstance(p, Tensor) or not p.constant
-        ]
-        return parameters + [f"TensorView {output.name}" for output in self.signature.outputs]
+        parameters = (*self.signature.parameters, *self.signature.outputs)
+        return [f"{_argument(p)} {p.name}" for p in parameters if isinstance(p, Tensor) or not p.constant]
 
     @property
     def members(self) -> list[Member]:
@@ -194,7 +174,7 @@ class CppView(View):
         for s in self.signature.scalars:
             if s.kind == "str":  # for the host only
                 continue
-            kind = self.scalar_type(s)
+            kind = self._scalar_type(s)
             given = f"{s.name}.value()" if s.optional else s.name
             value = f"static_cast<{kind}>({given})" if s.kind == "float" else given
             if s.optional:
@@ -209,55 +189,32 @@ class CppView(View):
         choices = (c for c in self.signature.constants if c.kind == "choice")
         return [(c.name, choice_type(self.op, c.name), ", ".join(c.choices)) for c in choices]
 
-    def math_value(self, struct: str) -> str:
-        """The op's struct as an argument: a variable if it has several members."""
-        if len(self.members) > 1:
-            return "math"
-        return f"{struct}{{{''.join(member.value for member in self.members)}}}"
-
-    @property
-    def math_parameters(self) -> list[str]:
-        """The parameters of `element`: the row's value, a value for each tensor that is read, a reference for each
-        that is written."""
+    def parameters(self, function: Literal["term", "row", "element"]) -> list[str]:
+        """The parameters of a function of the math."""
+        tensors = self._in_call
+        if function == "term":
+            return [f"{tensor.compute} {tensor.name}" for tensor in tensors if tensor.name in self.start.term_tensors]
+        if function == "row":
+            numbers = [tensor.parameters[0] for tensor in tensors if tensor.name in self.start.row_tensors]
+            return [f"{self.scalar} row_total", f"{self.scalar} row_size", *numbers]
         of_row = [f"{self.scalar} {self.start.factor}"] if self.start.factor else []
-        return of_row + [each for tensor in self._in_call if not _is_of_row(tensor) for each in tensor.parameters]
-
-    @property
-    def term_parameters(self) -> list[str]:
-        """The parameters of `term`."""
-        return [f"{tensor.compute} {tensor.name}" for tensor in self.of_term]
-
-    @property
-    def row_parameters(self) -> list[str]:
-        """The parameters of `row`."""
-        tensors = [tensor for tensor in self._in_call if tensor.name in self.start.row_tensors]
-        return [f"{self.scalar} row_total", f"{self.scalar} row_size", *(tensor.parameters[0] for tensor in tensors)]
-
-    @property
-    def inverse_rms(self) -> str:
-        """The result of `row`, from the sum of a row."""
-        small = {"float": "1e-6f", "double": "1e-6"}.get(self.scalar, f"{self.scalar}(1e-6)")
-        return f"rsqrt(row_total / row_size + {self.start.eps or small})"
-
-    @property
-    def of_term(self) -> list[TensorView]:
-        """The tensors that are summed."""
-        return [tensor for tensor in self._in_call if tensor.name in self.start.term_tensors]
+        each = [t for t in tensors if t.kind != "index" and (t.kind != "number" or t.role == "in")]
+        return of_row + [parameter for tensor in each for parameter in tensor.parameters]
 
     @property
     def operands(self) -> list[str]:
         """The tensors in the call of a pattern: `In<T>(x)`."""
-        return [operand for tensor in self._in_call for operand in _operands(tensor)]
+        return [operand for tensor in self._in_call for operand in tensor.operands]
 
     @property
     def _in_call(self) -> list[TensorView]:
-        """The tensors that a pattern is called with. Where rows are summed, tensors that `term` or `row` leave out
-        come last."""
-        if not self.start.sums:
-            return [tensor for tensor in self.tensors if tensor.kind != "index"]
+        """The tensors that a pattern is called with: an index first. Where rows are summed, tensors that `term` or
+        `row` leave out come last."""
         row_leaves_out = any(t.kind == "number" and t.name not in self.start.row_tensors for t in self.tensors)
 
         def place(tensor: TensorView) -> int:
+            if not self.start.sums:
+                return int(tensor.kind != "index")
             if tensor.role == "in":
                 return {"element": 0, "column": 1}.get(tensor.kind, 3)
             if tensor.kind == "number":
@@ -267,47 +224,31 @@ class CppView(View):
         return sorted(self.tensors, key=place)
 
     @property
-    def indices(self) -> list[str]:
-        """The index in the call of a pattern: `Index<int64_t>(index)`."""
-        return [operand for tensor in self.tensors if tensor.kind == "index" for operand in _operands(tensor)]
-
-    @property
     def kernel_parameters(self) -> list[str]:
+        """The parameters of the kernel of pattern minimal."""
         pointers = [f"{tensor.pointee}* {tensor.name}_ptr" for tensor in self.tensors]
-        scalars = [f"{self.scalar_type(scalar)} {scalar.name}" for scalar in self.signature.scalars]
+        scalars = [f"{self._scalar_type(scalar)} {scalar.name}" for scalar in self.signature.scalars]
         return [*pointers, *scalars, "int64_t numel"]
 
     @property
-    def scalar_names(self) -> list[str]:
-        return [scalar.name for scalar in self.signature.scalars]
-
-    @property
-    def call_arguments(self) -> list[str]:
-        """The arguments of the kernel for the CPU."""
-        return [*(tensor.data for tensor in self.tensors), *self.scalar_names, self.numel]
-
-    @property
-    def launch_arguments(self) -> list[str]:
-        """The arguments of the kernel for a GPU; the launch converts them."""
-        tensors = [tensor.data if tensor.optional else f"{tensor.name}.data_ptr()" for tensor in self.tensors]
-        return [*tensors, *self.scalar_names, "numel"]
+    def kernel_arguments(self) -> list[str]:
+        """The arguments for all but the last of them."""
+        return [*(tensor.data for tensor in self.tensors), *(scalar.name for scalar in self.signature.scalars)]
 
     @property
     def numel(self) -> str:
         main = self.placed.main
         return "shape.numel()" if main.shape == (ELLIPSIS,) else f"{main.name}.numel()"
 
-    @property
-    def num_rows(self) -> str:
-        return _product(self.placed.leading)
+    @staticmethod
+    def product(sizes: Sequence[Dimension]) -> str:
+        """The product of dimensions, as an expression of the symbols that the checks bind.
 
-    @property
-    def row_size(self) -> str:
-        return _product(self.placed.row)
-
-    @property
-    def table_size(self) -> str:
-        return _product(self.placed.inputs("table")[0].shape[:1])
+        Numbers are multiplied here: in C++ their product would be an `int`, which may overflow.
+        """
+        number = math.prod(size for size in sizes if isinstance(size, int))
+        factors = ["shape.numel()" if d == ELLIPSIS else f"{d}.unwrap()" for d in sizes if isinstance(d, str)]
+        return " * ".join([*factors, *([str(number)] if number != 1 or not factors else [])])
 
     @property
     def has_ellipsis(self) -> bool:
@@ -319,74 +260,43 @@ class CppView(View):
         return "shape" if all(t.shape in ((), (ELLIPSIS,)) for t in self.signature.tensors) else ELLIPSIS
 
     @property
-    def dimension_symbols(self) -> str:
-        return ", ".join(f'{name}{{"{name}"}}' for name in self.signature.dimensions)
+    def dimension_symbols(self) -> list[str]:
+        return [f'{name}{{"{name}"}}' for name in self.signature.dimensions]
 
-    @property
-    def checks(self) -> list[Check]:
-        """The matchers: one for each shape and element type, and one for each optional tensor."""
-        checks: dict[tuple[str, str, str, bool], Check] = {}
-        absent: list[Check] = []
-        views = {tensor.name: view for tensor, view in zip(self.signature.tensors, self.tensors, strict=True)}
+    def checks(self, kind: str, device: str) -> list[tuple[str, list[str]]]:
+        """The matchers, one for tensors of the same shape, element type and strides, and their calls."""
+        checks: dict[str, list[str]] = {}
         for tensor in self._in_order_of_checks():
-            view, shape, strides = views[tensor.name], _matcher_shape(tensor.shape), ""
-            if tensor.strided:
-                strides = ", ".join(["-1"] * (len(tensor.shape) - 1) + ["1" if len(tensor.shape) > 1 else "-1"])
-            written = tensor.strided and tensor.mutable
-            if tensor.optional:
-                verify = f'verify({view.name}.value(), "{view.name}")'
-                absent.append(Check(shape, view.element, [verify], f"{view.name}.has_value()", strides, written))
-            else:
-                check = checks.setdefault(
-                    (shape, view.element, strides, written), Check(shape, view.element, [], "", strides, written)
-                )
-                check.verifies.append(f'verify({view.name}, "{view.name}")')
-        return [*checks.values(), *absent]
+            shape = tensor.tensor.shape
+            matcher = f"TensorMatcher({_matcher_shape(shape)})"
+            if tensor.tensor.strided:
+                strides = ", ".join(["-1"] * (len(shape) - 1) + ["1" if len(shape) > 1 else "-1"])
+                matcher += f".with_strides({{{strides}}})" + (".ensure_no_overlap()" if tensor.role != "in" else "")
+            matcher += f".with_device<{kind}>({device}).with_dtype<{tensor.element}>()"
+            checks.setdefault(matcher, []).append(f'.verify({tensor.name}, "{tensor.name}")')
+        return list(checks.items())
 
-    def _in_order_of_checks(self) -> list[Tensor]:
-        """The tensors in an order in which each computed size has at most one unknown name."""
-        left, checked = list(self.signature.tensors), list[Tensor]()
+    def _in_order_of_checks(self) -> list[TensorView]:
+        """The tensors in an order in which each computed size has at most one unknown name; optional ones, which may
+        bind none, last."""
+        left, checked = sorted(self.tensors, key=lambda view: view.tensor.optional), list[TensorView]()
         while left:
-            known = {word for tensor in checked if not tensor.optional for d in tensor.shape for word in words_of(d)}
-            known |= {constant.name for constant in self.signature.constants}
+            known = {constant.name for constant in self.signature.constants}
+            known |= {word for v in checked if not v.tensor.optional for d in v.tensor.shape for word in words_of(d)}
 
-            def is_ready(tensor: Tensor, known: set[str] = known) -> bool:
-                sizes = [d for d in tensor.shape if isinstance(d, Size)]
-                alone = known | {d for d in tensor.shape if isinstance(d, str)}
+            def is_ready(view: TensorView, known: set[str] = known) -> bool:
+                alone = known | {d for d in view.tensor.shape if isinstance(d, str)}
+                sizes = [d for d in view.tensor.shape if isinstance(d, Size)]
                 return all(len([word for word in size.words if word not in alone]) <= 1 for size in sizes)
 
-            ready = next((tensor for tensor in left if is_ready(tensor)), left[0])
+            ready = next((view for view in left if is_ready(view)), left[0])
             left.remove(ready)
             checked.append(ready)
         return checked
 
-    def in_order(self, names: Sequence[str]) -> list[str]:
+    def in_order(self, names: Sequence[str]) -> list[TensorView]:
         """These results in the order of their computation: tensors changed in place last."""
-        views = sorted((t for t in self.tensors if t.name in names), key=lambda tensor: tensor.role == "mut")
-        return [tensor.name for tensor in views]
-
-    @property
-    def assignments(self) -> list[tuple[str, str]]:
-        """The assignments of an element in pattern minimal: left and right sides."""
-        views = {tensor.name: tensor for tensor in self.tensors}
-        return [
-            (
-                name if views[name].role == "mut" else f"const {views[name].compute} {name}",
-                self.start.expression(name, "cpp"),
-            )
-            for name in self.in_order(self.start.element_results)
-        ]
-
-
-def _is_of_row(tensor: TensorView) -> bool:
-    """Whether it is written once per row."""
-    return tensor.kind == "number" and tensor.role != "in"
-
-
-def _operands(tensor: TensorView) -> list[str]:
-    if tensor.kind == "halves":
-        return [f"{half}(In<{tensor.element}>({tensor.name}), sizes)" for half in ("left_half", "right_half")]
-    return [f"{tensor.operand}<{tensor.element}>({tensor.name})"]
+        return sorted((t for t in self.tensors if t.name in names), key=lambda tensor: tensor.role == "mut")
 
 
 def max_listed(signature: Signature) -> int:
@@ -400,29 +310,14 @@ def choice_type(op: str, name: str) -> str:
     return f"{camel(op)}{camel(name)}"
 
 
-def _exported(scalar: Scalar) -> str:
-    name = {"float": "double", "int": "int64_t", "str": "StringView"}.get(scalar.kind, "bool")
-    unused = "[[maybe_unused]] " if scalar.kind == "str" else ""
-    return f"{unused}Optional<{name}>" if scalar.optional else f"{unused}{name}"
-
-
-def _argument(tensor: Tensor) -> str:
-    return "TensorListView" if tensor.listed else "Optional<TensorView>" if tensor.optional else "TensorView"
-
-
-def _product(sizes: Sequence[Dimension]) -> str:
-    """The product of dimensions, as an expression of the symbols that the checks bind.
-
-    Numbers are multiplied here: in C++ their product would be an `int`, which may overflow.
-    """
-    number = str(math.prod(size for size in sizes if isinstance(size, int)))
-    factors: list[str] = []
-    for size in sizes:
-        if isinstance(size, str):
-            factors.append("shape.numel()" if size == ELLIPSIS else f"{size}.unwrap()")
-        elif number not in factors:
-            factors.append(number)
-    return " * ".join(factors) or "1"
+def _argument(parameter: Parameter) -> str:
+    """The type of a parameter of the exported function."""
+    if isinstance(parameter, Tensor):
+        name = "TensorListView" if parameter.listed else "TensorView"
+    else:
+        name = {"float": "double", "int": "int64_t", "str": "StringView"}.get(parameter.kind, "bool")
+    unused = "[[maybe_unused]] " if name == "StringView" else ""
+    return unused + (f"Optional<{name}>" if parameter.optional else name)
 
 
 def _matcher_shape(shape: tuple[Dimension, ...]) -> str:

@@ -29,9 +29,6 @@ _TAKEN = frozenset({LEADING, "device", "kjit", "math", "shape", "size", "torch"}
 _LISTED = 3
 """How many tensors the lists of a test have."""
 
-_TARGET_WIDTH = 60
-"""How long an assignment's target may be in a line of 88."""
-
 
 @dataclass(frozen=True)
 class CustomView:
@@ -47,7 +44,8 @@ class CustomView:
     def tensor_members(self) -> list[Member]:
         """A pointer for each tensor, and the strides of strided ones."""
         members = []
-        for tensor, view in zip(self.cpp.signature.tensors, self.cpp.tensors, strict=True):
+        for view in self.cpp.tensors:
+            tensor = view.tensor
             if tensor.listed:
                 pointers = Member(f"{view.name}[kMaxTensors]", f"{view.pointee}*", "{}", self._describe(tensor))
                 count = f"static_cast<int64_t>({view.name}.size())"
@@ -98,8 +96,7 @@ class CustomView:
     @property
     def results(self) -> list[tuple[TensorView, str]]:
         """The tensors that the kernel writes, and their numbers of elements."""
-        pairs = zip(self.cpp.signature.tensors, self.cpp.tensors, strict=True)
-        return [(view, self._numel(tensor)) for tensor, view in pairs if view.role != "in"]
+        return [(view, self._numel(view.tensor)) for view in self.cpp.tensors if view.role != "in"]
 
     @property
     def threads(self) -> list[str]:
@@ -187,10 +184,9 @@ class CustomCases(CallsView):
         return str(-(-max(int(size), least) // multiple) * multiple)
 
     def attributes(self, *, has_kernels: bool) -> dict[str, str]:
-        """The attributes of the test's class, names and expressions."""
-        said = {"shape": self.sample_shape, "shapes": python_tuple(self.shapes)}
+        """The attributes of the test's class but for its shapes, names and expressions."""
         strided = [f'"{tensor.name}"' for tensor in self.signature.inputs if tensor.strided]
-        said |= {"strided": python_tuple(strided)} if strided else {}
+        said = {"strided": python_tuple(strided)} if strided else {}
         said |= self._any_rank
         if self.python.optional:
             said["absent_as_zeros"] = "False"
@@ -205,12 +201,8 @@ class CustomCases(CallsView):
 
     @property
     def unpacked(self) -> str:
-        """The target of an assignment from `shape`; empty if no size has a name. A long one is broken as a
-        formatter would."""
-        line = f"({self.names[0]},)" if len(self.names) == 1 else ", ".join(self.names)
-        if len(line) <= _TARGET_WIDTH:
-            return line
-        return "(\n" + "".join(f"        {name},\n" for name in self.names) + "    )"
+        """The target of an assignment from `shape`; empty if no size has a name."""
+        return f"({self.names[0]},)" if len(self.names) == 1 else ", ".join(self.names)
 
     def _sample_tensor(self, tensor: Tensor) -> str:
         sizes = [self._python(size) for size in tensor.shape]

@@ -1,7 +1,7 @@
-"""What `kjit new` writes: the files of one op, put together in memory.
+"""The files of a new op, put together in memory.
 
-Four or five files come from one signature: kernels, wrapper, test, benchmark. Nothing here touches the disk but to look
-what is there; `Scaffold.files.write()` is the one step that changes it.
+Four to six files come from one signature: kernels, wrapper, test, benchmark. Nothing here writes to disk;
+`Scaffold.files.write()` does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from kjit.adoption.adopt import Adoption, adopt
 from kjit.dtypes import DTYPES, DType, find_dtype
 from kjit.errors import UsageError
-from kjit.project import Project, find_pyproject, load_toml, read_project
+from kjit.project import Project, find_pyproject, read_project
 from kjit.projects.fileset import FileSet
 from kjit.projects.init import add_package, add_project, finds_package, plan_project
 from kjit.projects.op_names import camel, check_op_name, cpp_stem
@@ -23,7 +23,7 @@ from kjit.scaffold.cpp import CppView
 from kjit.scaffold.custom import CustomCases, CustomView
 from kjit.scaffold.patterns import CUSTOM_PATTERN, DEFAULT_PATTERN, Pattern, Placed, check_signature, find_pattern
 from kjit.scaffold.python import PythonView
-from kjit.scaffold.render import render
+from kjit.scaffold.render import formatted, render
 from kjit.scaffold.start import Start
 from kjit.signature.hints import suggest_dtype
 from kjit.signature.names import free_name
@@ -96,6 +96,7 @@ def scaffold_op(
     source: Path | None = None,
     function: str | None = None,
     start: Path | str = ".",
+    run_formatters: bool = False,
 ) -> Scaffold:
     """Put the files of a new op together.
 
@@ -109,6 +110,7 @@ def scaffold_op(
             else it is copied to the project's kernels.
         function: the name of a function in it; by default the only one.
         start: a folder of the project. Where there is no project, one is made for it there.
+        run_formatters: clang-format and ruff, where they are installed, write what is generated.
 
     Raises:
         UsageError: the name, the signature, the pattern, a device or a dtype is invalid, or the project's
@@ -154,16 +156,15 @@ def scaffold_op(
         notes += adoption.notes
         kernels = dict.fromkeys(kernels, "op/csrc/adopted.cuh.j2")
         context |= _adopted_context(adoption, op, project, files, notes)
-    width = _python_width(project.root)
-    for path, template in kernels.items():
+    templates = kernels | {
+        project.wrapper_path(op): "op/op.py.j2",
+        project.test_path(op): "op/tests/test_op.py.j2",
+        project.benchmark_path(op): "op/benchmarks/bench_op.py.j2",
+    }
+    for path, template in templates.items():
         where = {".cuh": "on a GPU", ".cpp": "on the CPU"}.get(path.suffix)
-        files.add(path, render(template, {**context, "is_shared": path.suffix == SHARED, "where": where}))
-    for path, template in (
-        (project.wrapper_path(op), "op/op.py.j2"),
-        (project.test_path(op), "op/tests/test_op.py.j2"),
-        (project.benchmark_path(op), "op/benchmarks/bench_op.py.j2"),
-    ):
-        files.add(path, render(template, context, python_width=width))
+        text = render(template, {**context, "is_shared": path.suffix == SHARED, "where": where})
+        files.add(path, formatted(text, path) if run_formatters else text)
     return Scaffold(op, project, files, tuple(_places(files)), tuple(notes), adoption is not None)
 
 
@@ -309,7 +310,7 @@ def _context(
 ) -> dict[str, object]:
     """The context of the templates."""
     start = Start(placed)
-    cpp, python = CppView(start, op), PythonView(start, tuple(dtypes))
+    cpp, python = CppView(start, op, tuple(dtypes)), PythonView(start, tuple(dtypes))
     package = project.package
     members = [*(["DTYPES"] if python.variables else []), f"_{op}", op]
     return {
@@ -321,7 +322,6 @@ def _context(
         "manner": _MANNERS.get(pattern.name, "element by element"),
         "devices": list(devices),
         "signature": str(placed.signature),
-        "dimensions": placed.signature.dimensions,
         "placed": placed,
         "start": start,
         "cpp": cpp,
@@ -371,18 +371,3 @@ def _places(files: FileSet) -> list[Place]:
                 below = next(i for i in range(number + 1, len(lines)) if lines[i].lstrip()[:1] not in ("#", "/"))
                 places.append(Place(file.path, below + 1))
     return places
-
-
-def _python_width(root: Path) -> int:
-    """The line length that ruff formats this project's Python to; 88 is its default."""
-    for name in (".ruff.toml", "ruff.toml", "pyproject.toml"):
-        path = root / name
-        if not path.is_file():
-            continue
-        document: object = load_toml(path)
-        for key in ("tool", "ruff") if name == "pyproject.toml" else ():
-            document = document.get(key) if isinstance(document, dict) else None
-        if isinstance(document, dict):
-            width = document.get("line-length")
-            return width if isinstance(width, int) else 88
-    return 88

@@ -61,10 +61,10 @@ class PythonView(View):
         return [*self.variables, *(constant.name for constant in self.signature.constants)]
 
     @property
-    def choices(self) -> list[tuple[str, str, str]]:
+    def choices(self) -> list[tuple[str, str, list[str]]]:
         """Each choice: its name, the name of its words, and the words."""
         choices = (c for c in self.signature.constants if c.kind == "choice")
-        return [(c.name, choices_name(c.name), ", ".join(f'"{word}"' for word in c.choices)) for c in choices]
+        return [(c.name, choices_name(c.name), [f'"{word}"' for word in c.choices]) for c in choices]
 
     @property
     def sizes(self) -> list[str]:

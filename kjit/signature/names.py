@@ -46,8 +46,8 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    at blockDim blockIdx blocks compute_t count_blocks cpu data_of device div_ceil element element_or_zero elementwise
-    fill_pointers first gather given gpu host i inverse_rms kjit launch leading left_half matcher math maybe_unused
+    at blockDim blockIdx blocks compute_t cpu data_of device div_ceil element elementwise
+    fill_pointers first gather given gpu host i inverse_rms kjit launch leading left_half math maybe_unused
     numel params right_half row row_size row_total rowwise rsqrt run scalar_t shape sizes scatter std summed term
     threadIdx threads widen
 
@@ -55,7 +55,7 @@ CPP_NAMES = _words(
     OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize StringView T Table
     TensorListView TensorMatcher TensorView U kBlock kDLCPU kDLCUDA kDevice kMaxTensors
 
-    KJIT_DEVICE KJIT_MATH
+    KJIT_EDITOR_CHECKS KJIT_MATH
     """
 ) | frozenset(CPP_DTYPES.values())
 """Names in kernels: local names, types, and macros."""
@@ -79,7 +79,7 @@ PYTHON_NAMES = WRAPPER_NAMES | _words(
 )
 """Names in a wrapper, a test or a benchmark where the op itself is in scope."""
 
-_NUMBERED = re.compile(r"matcher\d+|dtype_\w+")
+_NUMBERED = re.compile(r"dtype_\w+")
 
 
 class Problem(NamedTuple):

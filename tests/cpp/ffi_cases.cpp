@@ -232,6 +232,13 @@ bool is_data_of(TensorView x) {
   return x.data_ptr<T>() == x.data_ptr() && kjit::host::ffi::Tensor().data_ptr<T>() == nullptr;
 }
 
+// In a build nothing: this function has no instance that compiles.
+template <typename T>
+void never_instantiated() {
+  static_assert(sizeof(T) == 0);
+}
+KJIT_EDITOR_CHECKS(never_instantiated<int>);
+
 }  // namespace
 
 KJIT_EXPORT(is_data_of_float, is_data_of<float>)

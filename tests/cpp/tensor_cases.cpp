@@ -65,6 +65,14 @@ std::int64_t listed(TensorListView xs, TensorView out) {
   return elements;
 }
 
+// The sum of the first elements, or -1 without `x`.
+double maybe(Optional<TensorView> x, TensorView y) {
+  SymbolicSize N{"N"};
+  TensorMatcher({N}).with_dtype<double>().verify(x, "x").verify(y, "y");
+  const double* first = data_of<const double>(x);
+  return first == nullptr ? -1 : *first + *data_of<double>(y);
+}
+
 double first_of_each(TensorListView xs) {
   const double* pointers[4] = {};
   fill_pointers(pointers, xs, "xs");
@@ -310,6 +318,7 @@ KJIT_EXPORT(of_float8_e5m2, of_type<fp8_e5m2_t>)
 KJIT_EXPORT(one_dtype_for_both, one_dtype_for_both)
 KJIT_EXPORT(aligned, aligned)
 KJIT_EXPORT(listed, listed)
+KJIT_EXPORT(maybe, maybe)
 KJIT_EXPORT(first_of_each, first_of_each)
 KJIT_EXPORT(written, written)
 KJIT_EXPORT(unwrap_nothing, unwrap_nothing)

@@ -73,6 +73,16 @@ def test_every_tensor_of_a_list_is_verified(module: Any) -> None:
         module.listed([good, good.half()], good)
 
 
+def test_a_tensor_that_may_be_absent_is_verified_where_it_is_there(module: Any) -> None:
+    ones = torch.ones(4, dtype=torch.float64)
+    assert module.maybe(ones, ones + 1) == 3
+    assert module.maybe(None, ones) == -1
+    with refused("Size mismatch for shape#0('N'): expected 5 (bound by x at tensor_cases.cpp:"):
+        module.maybe(torch.ones(5, dtype=torch.float64), ones)
+    with refused("Tensor match failed for x:"):
+        module.maybe(ones.float(), ones)
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_a_kernel_is_given_the_address_of_each_tensor_of_a_list(module: Any, count: int) -> None:
     values = [2.0**i for i in range(count)]

@@ -1,7 +1,5 @@
 """`add_constant` against PyTorch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -16,7 +14,11 @@ def reference(x: torch.Tensor, constant: int = 1) -> torch.Tensor:
     return x + constant
 
 
-def make_inputs(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> dict[str, Any]:
+def make_inputs(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: str,
+) -> dict[str, Any]:
     """Arguments for a call, and no number of them the default."""
     return {
         "x": kjit.testing.random_tensor(shape, dtype, device),
@@ -25,7 +27,12 @@ def make_inputs(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> dict
 
 
 class TestAddConstant(
-    kjit.testing.OpTest, op=add_constant, module=_add_constant, reference=reference, inputs=make_inputs, dtypes=DTYPES
+    kjit.testing.OpTest,
+    op=add_constant,
+    module=_add_constant,
+    reference=reference,
+    inputs=make_inputs,
+    dtypes=DTYPES,
 ):
     """What every op is held to; tests of its own are methods beside these."""
 

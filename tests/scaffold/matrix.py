@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from signatures import signature_for
-
 from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
-from kjit.signature.names import parameter_problem
 
 
 @dataclass(frozen=True)
@@ -24,7 +19,7 @@ class Op:
     devices: str = "cuda,cpu"
     pattern: str = "elementwise"
 
-    def write(self, root: Path) -> None:
+    def write(self, root: Path, *, run_formatters: bool = False) -> None:
         scaffold_op(
             self.name,
             self.signature,
@@ -32,6 +27,7 @@ class Op:
             devices=parse_devices(self.devices),
             dtypes=None if self.dtypes is None else parse_dtypes(self.dtypes),
             start=root,
+            run_formatters=run_formatters,
         ).files.write()
 
 
@@ -219,28 +215,7 @@ def named(*names: str) -> list[Op]:
     return [found[name] for name in names]
 
 
-def write_all(root: Path, ops: Sequence[Op]) -> None:
+def write_all(root: Path, ops: Sequence[Op], *, run_formatters: bool = False) -> None:
     """Write ops into one project."""
     for op in ops:
-        op.write(root)
-
-
-def ops_with_long_names(pattern: str, numbers: Iterable[int]) -> list[Op]:
-    """Ops with the random signatures of these numbers, and names of every length that is allowed."""
-    ops = []
-    for number in numbers:
-        source = random.Random(f"{pattern} {number}")
-        signature = signature_for(pattern, number)
-        longest = source.choice((12, 20, 28))
-        parameters = [parameter.name for parameter in (*signature.parameters, *signature.outputs)]
-        names: dict[str, str] = {}
-        for old in (*parameters, *signature.dimensions):
-            while old not in names:
-                letters = source.choices("abcdefghijklmnopqrstuvwxyz_", k=source.randint(1, longest - 1))
-                name = source.choice("abcdefghijklmnopqrstuvwxyz") + "".join(letters)
-                if name not in names.values() and parameter_problem(name, dimension=old not in parameters) is None:
-                    names[old] = name
-        text = re.sub(r"[A-Za-z]\w*", lambda found, names=names: names.get(found[0], found[0]), str(signature))
-        suffix = "x" * source.randint(0, 16)
-        ops.append(Op(f"{pattern}{number}_{suffix}", text, pattern=pattern))
-    return ops
+        op.write(root, run_formatters=run_formatters)

@@ -111,7 +111,7 @@ def test_the_places_to_change_are_the_math(tmp_path: Path, pattern: str, devices
 # What the kernels of ops take for the number of rows, and for the size of one.
 SIZES = [
     ("rowwise", "x: uint8[65536, 65536, D] -> out: uint8[65536, 65536, D]", "4294967296", "D.unwrap()"),
-    ("rowwise", "x: T[2, N, 3, D] -> out: T[2, N, 3, D]", "6 * N.unwrap()", "D.unwrap()"),
+    ("rowwise", "x: T[2, N, 3, D] -> out: T[2, N, 3, D]", "N.unwrap() * 6", "D.unwrap()"),
     ("gather", "x: T[M, 65536, 65536], idx: int64[N] -> out: T[N, 65536, 65536]", "N.unwrap()", "4294967296"),
     ("gather", "x: T[M, H, 4, 4], idx: int64[...] -> out: T[..., H, 4, 4]", "shape.numel()", "H.unwrap() * 16"),
     ("gather", "x: T[M], idx: int64[N] -> out: T[N]", "N.unwrap()", "1"),

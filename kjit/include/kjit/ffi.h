@@ -838,6 +838,14 @@ struct TypeTraits<kjit::host::ffi::Tensor, void> : kjit::ffi_details::TvmTraits<
     return ::kjit::ffi_details::invoke((__VA_ARGS__), #Name, kjit_args, kjit_count, kjit_result); \
   }
 
+/// Instantiates a function where an editor reads the file, `KJIT_EDITOR_CHECKS(Scale<fp32_t>::run);`, so that it shows
+/// a mistake that only an instance has. Once a file; in a build it is nothing.
+#ifdef KJIT_EDITOR
+#define KJIT_EDITOR_CHECKS(...) [[maybe_unused]] constexpr auto* kjit_editor_checks = &__VA_ARGS__
+#else
+#define KJIT_EDITOR_CHECKS(...) static_assert(true)
+#endif
+
 /// Declares `Ref`, the handle to an object of class `Object` that is never null. The unit includes tvm-ffi's C++
 /// headers.
 #define KJIT_REGISTER_FFI_REFERENCE_CLASS(Ref, Object)                                 \

@@ -346,6 +346,10 @@ class TensorMatcher {
   /// message calls it.
   TensorMatcher& verify(const TensorView& view, const char* name, DebugInfo where = {});
   TensorMatcher& verify(const TensorView& view, DebugInfo where = {}) { return verify(view, nullptr, where); }
+  /// The same for a tensor that may be absent: then nothing is checked.
+  TensorMatcher& verify(const Optional<TensorView>& view, const char* name, DebugInfo where = {}) {
+    return view.has_value() ? verify(view.value(), name, where) : *this;
+  }
   /// The same for every tensor of a list.
   TensorMatcher& verify(const TensorListView& views, const char* name, DebugInfo where = {});
 
@@ -369,6 +373,16 @@ class TensorMatcher {
   SymbolicDType own_dtype_;
   SymbolicDevice own_device_;
 };
+
+/// The data of a tensor as a kernel takes it: `data_of<const T>(x)`; null for one that is absent.
+template <typename T>
+T* data_of(const TensorView& tensor) {
+  return static_cast<T*>(tensor.data_ptr());
+}
+template <typename T>
+T* data_of(const Optional<TensorView>& tensor) {
+  return tensor.has_value() ? data_of<T>(tensor.value()) : nullptr;
+}
 
 /// Puts the addresses of the tensors of a list into an array, for a kernel; an error where there is no tensor, or more
 /// than there is room for. `name` is what the message calls the list.
