@@ -111,13 +111,14 @@ inline void SetSafeCallRaised(const Error& error) {
 }
 
 /// Gathers a message, and throws it at the end of the statement.
+template <bool kIsLogged>
 class ErrorBuilder {
  public:
-  TVM_FFI_COLD_CODE ErrorBuilder(const char* kind, const TVMFFIByteArray* backtrace, bool is_logged)
-      : kind_(kind), backtrace_(backtrace->data, backtrace->size), is_logged_(is_logged) {}
-  [[noreturn]] TVM_FFI_COLD_CODE ~ErrorBuilder() noexcept(false) {
+  TVM_FFI_COLD_CODE TVM_FFI_NO_INLINE ErrorBuilder(const char* kind, const TVMFFIByteArray* backtrace)
+      : kind_(kind), backtrace_(backtrace->data, backtrace->size) {}
+  [[noreturn]] TVM_FFI_COLD_CODE TVM_FFI_NO_INLINE ~ErrorBuilder() noexcept(false) {
     const Error error(kind_, stream_.str(), backtrace_);
-    if (is_logged_) ::fprintf(stderr, "%s", error.FullMessage().c_str());
+    if constexpr (kIsLogged) ::fprintf(stderr, "%s", error.FullMessage().c_str());
     throw error;
   }
   std::ostringstream& stream() { return stream_; }
@@ -125,14 +126,13 @@ class ErrorBuilder {
  private:
   const char* kind_;
   std::string backtrace_;
-  bool is_logged_;
   std::ostringstream stream_;
 };
 
 }  // namespace detail
 
-#define TVM_FFI_KJIT_THROW(Kind, IsLogged) \
-  ::tvm::ffi::detail::ErrorBuilder(#Kind, TVMFFIBacktrace(__FILE__, __LINE__, TVM_FFI_FUNC_SIG, 0), IsLogged).stream()
+#define TVM_FFI_KJIT_THROW(Kind, kIsLogged) \
+  ::tvm::ffi::detail::ErrorBuilder<kIsLogged>(#Kind, TVMFFIBacktrace(__FILE__, __LINE__, TVM_FFI_FUNC_SIG, 0)).stream()
 #define TVM_FFI_THROW(ErrorKind) TVM_FFI_KJIT_THROW(ErrorKind, false)
 #define TVM_FFI_LOG_AND_THROW(ErrorKind) TVM_FFI_KJIT_THROW(ErrorKind, true)
 
@@ -264,6 +264,17 @@ inline std::size_t GetDataSize(const DLTensor& tensor) {
   return GetDataSize(static_cast<std::size_t>(shape.Product()), tensor.dtype);
 }
 
+namespace detail {
+
+[[noreturn]] TVM_FFI_COLD_CODE TVM_FFI_NO_INLINE inline void no_strides(const char* checked) {
+  TVM_FFI_THROW(InternalError) << "Check failed: (" << checked << ") is false: ";
+}
+[[noreturn]] TVM_FFI_COLD_CODE TVM_FFI_NO_INLINE inline void no_dimension(std::int64_t dimension, std::int32_t ndim) {
+  TVM_FFI_THROW(IndexError) << "Index " << dimension << " out of bounds for tensor with " << ndim << " dimensions";
+}
+
+}  // namespace detail
+
 /// What tensors have, owned or not; `Self` has `tensor()`.
 template <typename Self>
 class KjitTensor {
@@ -278,7 +289,7 @@ class KjitTensor {
   ShapeView sizes() const { return shape(); }
   ShapeView strides() const {
     const DLTensor& t = tensor();
-    TVM_FFI_ICHECK(t.strides != nullptr || t.ndim == 0);
+    if (TVM_FFI_PREDICT_FALSE(t.strides == nullptr && t.ndim != 0)) detail::no_strides(Self::kStridesChecked);
     return {t.strides, static_cast<std::size_t>(t.ndim)};
   }
   std::int64_t size(std::int64_t dimension) const { return tensor().shape[checked(dimension)]; }
@@ -292,9 +303,7 @@ class KjitTensor {
   std::int64_t checked(std::int64_t dimension) const {
     const std::int32_t ndim = tensor().ndim;
     const std::int64_t from_front = dimension >= 0 ? dimension : ndim + dimension;
-    if (from_front < 0 || from_front >= ndim) {
-      TVM_FFI_THROW(IndexError) << "Index " << dimension << " out of bounds for tensor with " << ndim << " dimensions";
-    }
+    if (TVM_FFI_PREDICT_FALSE(from_front < 0 || from_front >= ndim)) detail::no_dimension(dimension, ndim);
     return from_front;
   }
 };
@@ -334,6 +343,8 @@ class Tensor : public KjitTensor<Tensor> {
   const DLTensor* GetDLTensorPtr() const { return TVMFFITensorGetDLTensorPtr(object_); }
 
  private:
+  static constexpr const char* kStridesChecked = "obj->strides != nullptr || obj->ndim == 0";
+
   explicit Tensor(TVMFFIObjectHandle owned) noexcept : object_(owned) {}
   const DLTensor& tensor() const { return *GetDLTensorPtr(); }
 
@@ -378,6 +389,8 @@ class TensorView : public KjitTensor<TensorView> {
   }
 
  private:
+  static constexpr const char* kStridesChecked = "tensor_.strides != nullptr || tensor_.ndim == 0";
+
   const DLTensor& tensor() const { return tensor_; }
 
   DLTensor tensor_;
@@ -408,11 +421,24 @@ inline DLDataType StringToDLDataType(const std::string& text) {
   return result;
 }
 
+/// What tvm-ffi calls a type: `text` in as many `Optional<...>` as `optionals` says.
+struct KjitName {
+  const char* text = nullptr;
+  int optionals = 0;
+
+  void append_to(std::string& told) const {
+    for (int i = 0; i < optionals; ++i) told += "Optional<";
+    told += text;
+    told.append(static_cast<std::size_t>(optionals), '>');
+  }
+};
+
 /// How a value of type `T` is taken from the caller, as `std::optional<T>`, and given to it. `kIsKnown` is false for
 /// what is not here.
 template <typename T, typename = void>
 struct KjitValue {
   static constexpr bool kIsKnown = false, kIsStored = false;
+  static constexpr KjitName name() { return {"", 0}; }
 };
 
 struct KjitKnown {
@@ -421,7 +447,7 @@ struct KjitKnown {
 
 template <>
 struct KjitValue<bool> : KjitKnown {
-  static std::string name() { return "bool"; }
+  static constexpr KjitName name() { return {"bool", 0}; }
   static std::optional<bool> take(const TVMFFIAny& value) {
     if (value.type_index != kTVMFFIInt && value.type_index != kTVMFFIBool) return {};
     return value.v_int64 != 0;
@@ -434,7 +460,7 @@ struct KjitValue<bool> : KjitKnown {
 
 template <typename T>
 struct KjitValue<T, std::enable_if_t<std::is_integral_v<T> || std::is_enum_v<T>>> : KjitKnown {
-  static std::string name() { return "int"; }
+  static constexpr KjitName name() { return {"int", 0}; }
   static std::optional<T> take(const TVMFFIAny& value) {
     if (value.type_index != kTVMFFIInt && value.type_index != kTVMFFIBool) return {};
     return static_cast<T>(value.v_int64);
@@ -447,7 +473,7 @@ struct KjitValue<T, std::enable_if_t<std::is_integral_v<T> || std::is_enum_v<T>>
 
 template <typename T>
 struct KjitValue<T, std::enable_if_t<std::is_floating_point_v<T>>> : KjitKnown {
-  static std::string name() { return "float"; }
+  static constexpr KjitName name() { return {"float", 0}; }
   static std::optional<T> take(const TVMFFIAny& value) {
     if (value.type_index == kTVMFFIFloat) return static_cast<T>(value.v_float64);
     if (value.type_index != kTVMFFIInt && value.type_index != kTVMFFIBool) return {};
@@ -461,7 +487,7 @@ struct KjitValue<T, std::enable_if_t<std::is_floating_point_v<T>>> : KjitKnown {
 
 template <>
 struct KjitValue<void*> : KjitKnown {
-  static std::string name() { return "void*"; }
+  static constexpr KjitName name() { return {"void*", 0}; }
   static std::optional<void*> take(const TVMFFIAny& value) {
     if (value.type_index == kTVMFFINone) return nullptr;
     if (value.type_index != kTVMFFIOpaquePtr) return {};
@@ -476,7 +502,7 @@ struct KjitValue<void*> : KjitKnown {
 template <>
 struct KjitValue<DLTensor*> : KjitKnown {
   static constexpr bool kIsStored = false;
-  static std::string name() { return "DLTensor*"; }
+  static constexpr KjitName name() { return {"DLTensor*", 0}; }
   static std::optional<DLTensor*> take(const TVMFFIAny& value) {
     if (value.type_index == kTVMFFIDLTensorPtr) return static_cast<DLTensor*>(value.v_ptr);
     if (value.type_index != kTVMFFITensor) return {};
@@ -487,7 +513,7 @@ struct KjitValue<DLTensor*> : KjitKnown {
 template <>
 struct KjitValue<TensorView> : KjitKnown {
   static constexpr bool kIsStored = false;
-  static std::string name() { return "DLTensor*"; }
+  static constexpr KjitName name() { return {"DLTensor*", 0}; }
   static std::optional<TensorView> take(const TVMFFIAny& value) {
     const std::optional<DLTensor*> tensor = KjitValue<DLTensor*>::take(value);
     if (!tensor) return {};
@@ -497,7 +523,7 @@ struct KjitValue<TensorView> : KjitKnown {
 
 template <>
 struct KjitValue<Tensor> : KjitKnown {
-  static std::string name() { return "ffi.Tensor"; }
+  static constexpr KjitName name() { return {"ffi.Tensor", 0}; }
   static std::optional<Tensor> take(const TVMFFIAny& value) {
     if (value.type_index == kTVMFFINone) return Tensor();
     if (value.type_index != kTVMFFITensor) return {};
@@ -544,7 +570,7 @@ class Optional {
 template <typename T>
 struct KjitValue<Optional<T>> : KjitKnown {
   static constexpr bool kIsStored = false;
-  static std::string name() { return "Optional<" + KjitValue<T>::name() + ">"; }
+  static constexpr KjitName name() { return {KjitValue<T>::name().text, KjitValue<T>::name().optionals + 1}; }
   static std::optional<Optional<T>> take(const TVMFFIAny& value) {
     if (value.type_index == kTVMFFINone) return Optional<T>();
     std::optional<T> taken = KjitValue<T>::take(value);
@@ -555,55 +581,75 @@ struct KjitValue<Optional<T>> : KjitKnown {
 
 namespace detail {
 
-/// `(0: DLTensor*, 1: int) -> void`
-template <typename R, typename... Parameters>
-TVM_FFI_COLD_CODE std::string signature() {
-  std::string text = "(";
-  [[maybe_unused]] int index = 0;
-  ((text +=
-    (index == 0 ? "" : ", ") + std::to_string(index) + ": " + KjitValue<std::remove_cvref_t<Parameters>>::name(),
-    ++index),
-   ...);
-  text += ") -> ";
-  if constexpr (std::is_void_v<R>) {
-    return text + "void";
+/// The parameters and the result of a function.
+struct Signature {
+  const char* function;
+  const KjitName* parameters;
+  std::int32_t count;
+  KjitName result;
+
+  /// `add(0: DLTensor*, 1: int) -> void`
+  TVM_FFI_COLD_CODE TVM_FFI_NO_INLINE std::string text() const {
+    std::string told = function;
+    told += '(';
+    for (std::int32_t i = 0; i < count; ++i) {
+      if (i != 0) told += ", ";
+      told += std::to_string(i);
+      told += ": ";
+      parameters[i].append_to(told);
+    }
+    told += ") -> ";
+    result.append_to(told);
+    return told;
+  }
+};
+
+template <typename T>
+constexpr KjitName name_of_result() {
+  if constexpr (std::is_void_v<T>) {
+    return {"void", 0};
   } else {
-    return text + KjitValue<R>::name();
+    return KjitValue<T>::name();
   }
 }
 
-[[noreturn]] TVM_FFI_COLD_CODE inline void mismatched(const char* name, const std::string& signature, int index,
-                                                      const std::string& expected, const TVMFFIAny& value) {
+[[noreturn]] TVM_FFI_COLD_CODE TVM_FFI_NO_INLINE inline void mismatched(const Signature& signature, int index,
+                                                                        const TVMFFIAny& value) {
   const TVMFFIByteArray& got = TVMFFIGetTypeInfo(value.type_index)->type_key;
-  TVM_FFI_THROW(TypeError) << "Mismatched type on argument #" << index << " when calling: `" << name << signature
+  std::string expected;
+  signature.parameters[index].append_to(expected);
+  TVM_FFI_THROW(TypeError) << "Mismatched type on argument #" << index << " when calling: `" << signature.text()
                            << "`. Expected `" << expected << "` but got `" << std::string(got.data, got.size) << '`';
 }
+[[noreturn]] TVM_FFI_COLD_CODE TVM_FFI_NO_INLINE inline void miscounted(const Signature& signature,
+                                                                        std::int32_t given) {
+  TVM_FFI_THROW(TypeError) << "Mismatched number of arguments when calling: `" << signature.text() << "`. Expected "
+                           << signature.count << " but got " << given << " arguments";
+}
 
-template <typename T, typename R, typename... Parameters>
-TVM_FFI_INLINE T taken(const char* name, const TVMFFIAny* args, int index) {
+template <typename T>
+TVM_FFI_INLINE T taken(const Signature& signature, const TVMFFIAny* args, int index) {
   std::optional<T> value = KjitValue<T>::take(args[index]);
-  if (TVM_FFI_PREDICT_FALSE(!value.has_value())) {
-    mismatched(name, signature<R, Parameters...>(), index, KjitValue<T>::name(), args[index]);
-  }
+  if (TVM_FFI_PREDICT_FALSE(!value.has_value())) mismatched(signature, index, args[index]);
   return *std::move(value);
 }
 
+template <typename... Parameters>
+inline constexpr KjitName kNames[sizeof...(Parameters) + 1] = {KjitValue<Parameters>::name()...};
+
 template <typename R, typename... Parameters, typename F, std::size_t... I>
-void unpack(const F& function, const char* name, [[maybe_unused]] const TVMFFIAny* args, std::int32_t given,
-            [[maybe_unused]] TVMFFIAny* result, std::index_sequence<I...>) {
-  static_assert((KjitValue<std::remove_cvref_t<Parameters>>::kIsKnown && ...) &&
+TVM_FFI_INLINE void unpack(const F& function, const char* name, [[maybe_unused]] const TVMFFIAny* args,
+                           std::int32_t given, [[maybe_unused]] TVMFFIAny* result, std::index_sequence<I...>) {
+  static_assert((KjitValue<Parameters>::kIsKnown && ...) &&
                     (std::is_void_v<R> || (KjitValue<R>::kIsKnown && KjitValue<R>::kIsStored)),
                 "kjit_light: tvm-ffi knows this type");
-  if (TVM_FFI_PREDICT_FALSE(given != static_cast<std::int32_t>(sizeof...(Parameters)))) {
-    TVM_FFI_THROW(TypeError) << "Mismatched number of arguments when calling: `" << name
-                             << signature<R, Parameters...>() << "`. Expected " << sizeof...(Parameters) << " but got "
-                             << given << " arguments";
-  }
+  constexpr auto kCount = static_cast<std::int32_t>(sizeof...(Parameters));
+  const Signature signature{name, kNames<Parameters...>, kCount, name_of_result<R>()};
+  if (TVM_FFI_PREDICT_FALSE(given != kCount)) miscounted(signature, given);
   if constexpr (std::is_void_v<R>) {
-    function(taken<std::remove_cvref_t<Parameters>, R, Parameters...>(name, args, static_cast<int>(I))...);
+    function(taken<Parameters>(signature, args, static_cast<int>(I))...);
   } else {
-    KjitValue<R>::give(
-        function(taken<std::remove_cvref_t<Parameters>, R, Parameters...>(name, args, static_cast<int>(I))...), result);
+    KjitValue<R>::give(function(taken<Parameters>(signature, args, static_cast<int>(I))...), result);
   }
 }
 
@@ -611,12 +657,14 @@ void unpack(const F& function, const char* name, [[maybe_unused]] const TVMFFIAn
 template <typename F, typename R, typename... Parameters>
 TVM_FFI_INLINE void call(const F& function, R (*)(Parameters...), const char* name, const TVMFFIAny* args,
                          std::int32_t given, TVMFFIAny* result) {
-  unpack<R, Parameters...>(function, name, args, given, result, std::index_sequence_for<Parameters...>());
+  unpack<R, std::remove_cvref_t<Parameters>...>(function, name, args, given, result,
+                                                std::index_sequence_for<Parameters...>());
 }
 template <typename F, typename C, typename R, typename... Parameters>
 TVM_FFI_INLINE void call(const F& function, R (C::*)(Parameters...) const, const char* name, const TVMFFIAny* args,
                          std::int32_t given, TVMFFIAny* result) {
-  unpack<R, Parameters...>(function, name, args, given, result, std::index_sequence_for<Parameters...>());
+  unpack<R, std::remove_cvref_t<Parameters>...>(function, name, args, given, result,
+                                                std::index_sequence_for<Parameters...>());
 }
 template <typename F>
 TVM_FFI_INLINE void call(F function, const char* name, const TVMFFIAny* args, std::int32_t given, TVMFFIAny* result) {
