@@ -84,7 +84,7 @@ def _version() -> str:
         from kjit._version import __version__
     except ModuleNotFoundError:  # a checkout that was never installed
         return "0.1.0.dev0"
-    return __version__
+    return str(__version__)
 
 
 def __dir__() -> list[str]:
