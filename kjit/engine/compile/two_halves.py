@@ -166,6 +166,8 @@ def remember_nvcc(spec: Spec, nvrtc: Nvrtc, reason: str, word: str | None) -> No
     open_memo().learn(nvrtc.stamps[0], question, [reason] if word is None else [reason, word])
 
 
+# Files and libraries, but for CUDA's.
+_OTHER_CODE = re.compile(r"(?!-)|-l(?!cu|nv|nccl)|-Wl,(?:.*,)?[^-,]|-Xlinker$")
 _WHOLE = re.compile(rb".*", re.DOTALL)
 _INCLUDES = re.compile(rb"^\s*#\s*include.*$", re.MULTILINE)
 
@@ -200,13 +202,23 @@ def refuse_light_headers(steps: list[Step], logs: list[str], read: Callable[[str
 
 
 def needs_whole_headers(spec: Spec, nvrtc: Nvrtc) -> bool:
-    """Whether sources with the same includes did not compile with the light headers before."""
-    return open_memo().known(nvrtc.stamps[0], f"tvm-ffi's own headers: {_question(spec, _INCLUDES)}") is not None
+    """Whether units are compiled with tvm-ffi's own headers.
+
+    That is so where sources with the same includes did not compile with the light ones before, and where they are
+    linked with code that is compiled otherwise: it may hand on tvm-ffi's own types, and its errors, which light code
+    would not know.
+    """
+    is_linked = spec.cpp_files or any(map(_OTHER_CODE.match, spec.extra_ldflags))
+    return bool(is_linked) or open_memo().known(nvrtc.stamps[0], _whole_question(spec)) is not None
+
+
+def _whole_question(spec: Spec) -> str:
+    return f"tvm-ffi's own headers: {_question(spec, _INCLUDES)}"
 
 
 def remember_whole_headers(spec: Spec, nvrtc: Nvrtc) -> None:
     """Note that these sources compile with tvm-ffi's own headers only."""
-    open_memo().learn(nvrtc.stamps[0], f"tvm-ffi's own headers: {_question(spec, _INCLUDES)}", [""])
+    open_memo().learn(nvrtc.stamps[0], _whole_question(spec), [""])
 
 
 def limited(error: CompileError, toolchain: Toolchain, limit: Limit | None) -> CompileError:

@@ -328,6 +328,28 @@ class TestNvcc:
         with pytest.raises(ToolchainError, match=r"needs nvcc: -keep is a flag for nvcc alone"):
             build(OP, tmp_path, ["-keep"], target=Target.cuda("8.0"))
 
+    @pytest.mark.usefixtures("cache_dir")
+    @pytest.mark.parametrize(
+        ("linked", "is_whole"),
+        [
+            ({}, False),
+            ({"extra_ldflags": ["-lcublas", "-L/opt", "-Wl,--gc-sections"]}, False),
+            ({"extra_ldflags": ["-lops"]}, True),
+            ({"extra_ldflags": ["-Wl,--whole-archive,libops.a"]}, True),
+            ({"extra_ldflags": ["/opt/ops.o"]}, True),
+            ({"cpp_files": ["/op.cpp"]}, True),
+        ],
+    )
+    def test_code_that_is_compiled_otherwise_has_tvm_ffis_own_types(
+        self, tmp_path: Path, linked: dict[str, list[str]], is_whole: bool
+    ) -> None:
+        """An error that it throws would not be known by its kind."""
+        (tmp_path / "op.cu").write_text("#include <tvm/ffi/error.h>\n")
+        toolchain = Toolchain.for_target(Target.cuda("8.0"))
+        assert toolchain.nvrtc is not None
+        spec = Spec("op", cuda_files=[tmp_path / "op.cu"], **linked)  # type: ignore[arg-type]
+        assert two_halves.needs_whole_headers(spec, toolchain.nvrtc) is is_whole
+
     @pytest.mark.usefixtures("without_nvcc", "cache_dir")
     def test_tvm_ffis_own_headers_do_not_need_it(self, tmp_path: Path) -> None:
         """They have C++20's vector, whose functions are constexpr, and so for both halves; and <iostream>, in which
