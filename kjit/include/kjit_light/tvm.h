@@ -1,5 +1,5 @@
-// The part of tvm-ffi's C++ API that most kernels use, over its C ABI: errors and checks, `ShapeView`, `TensorView`,
-// `Tensor`, `Optional`, and exports of functions that take these and numbers.
+// The part of tvm-ffi's C++ API that most kernels use, over its C ABI: errors and checks, `ShapeView`, `Shape`,
+// `TensorView`, `Tensor`, `Optional`, and exports of functions that take these and numbers.
 //
 // CUDA units that are compiled in two halves include it under the names of tvm-ffi's own headers
 // (kjit/engine/toolchain/toolchain.py), which take longer to read than most kernels to compile. What is here does what
@@ -234,6 +234,32 @@ class ShapeView {
  private:
   const std::int64_t* data_ = nullptr;
   std::size_t size_ = 0;
+};
+
+/// Sizes of its own.
+class Shape {
+ public:
+  Shape() = default;
+  template <typename Iterator>
+  Shape(Iterator begin, Iterator end) : sizes_(begin, end) {}
+  Shape(std::initializer_list<std::int64_t> sizes) : sizes_(sizes) {}
+  Shape(std::vector<std::int64_t> sizes) : sizes_(std::move(sizes)) {}
+  Shape(ShapeView sizes) : sizes_(sizes.begin(), sizes.end()) {}
+
+  operator ShapeView() const { return {sizes_.data(), sizes_.size()}; }
+  const std::int64_t* data() const { return sizes_.data(); }
+  std::size_t size() const { return sizes_.size(); }
+  bool empty() const { return sizes_.empty(); }
+  const std::int64_t* begin() const { return data(); }
+  const std::int64_t* end() const { return data() + size(); }
+  std::int64_t operator[](std::size_t i) const { return sizes_[i]; }
+  std::int64_t at(std::size_t i) const { return ShapeView(*this).at(i); }
+  std::int64_t front() const { return at(0); }
+  std::int64_t back() const { return at(size() - 1); }
+  std::int64_t Product() const { return ShapeView(*this).Product(); }
+
+ private:
+  std::vector<std::int64_t> sizes_;
 };
 
 inline bool IsDirectAddressDevice(const DLDevice& device) {
@@ -657,14 +683,12 @@ TVM_FFI_INLINE void unpack(const F& function, const char* name, [[maybe_unused]]
 template <typename F, typename R, typename... Parameters>
 TVM_FFI_INLINE void call(const F& function, R (*)(Parameters...), const char* name, const TVMFFIAny* args,
                          std::int32_t given, TVMFFIAny* result) {
-  unpack<R, std::remove_cvref_t<Parameters>...>(function, name, args, given, result,
-                                                std::index_sequence_for<Parameters...>());
+  unpack<R, std::decay_t<Parameters>...>(function, name, args, given, result, std::index_sequence_for<Parameters...>());
 }
 template <typename F, typename C, typename R, typename... Parameters>
 TVM_FFI_INLINE void call(const F& function, R (C::*)(Parameters...) const, const char* name, const TVMFFIAny* args,
                          std::int32_t given, TVMFFIAny* result) {
-  unpack<R, std::remove_cvref_t<Parameters>...>(function, name, args, given, result,
-                                                std::index_sequence_for<Parameters...>());
+  unpack<R, std::decay_t<Parameters>...>(function, name, args, given, result, std::index_sequence_for<Parameters...>());
 }
 template <typename F>
 TVM_FFI_INLINE void call(F function, const char* name, const TVMFFIAny* args, std::int32_t given, TVMFFIAny* result) {

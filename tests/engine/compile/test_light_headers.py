@@ -54,6 +54,15 @@ Tensor made(TensorView like, int64_t n) {
   static_cast<float*>(y.data_ptr())[0] = 7;
   return y;
 }
+int64_t shaped(TensorView x) {
+  const Shape copy = x.shape(), made{2, 3}, none;
+  const ShapeView view = made;
+  const Shape doubled(std::vector<int64_t>{4, 6});
+  int64_t sum = copy.Product() + 10 * view.Product() + 100 * doubled[1] + (none.empty() ? 1000 : 0);
+  for (const int64_t size : Shape(copy.begin(), copy.end())) sum += size;
+  sum += made.front() + made.back() + static_cast<int64_t>(made.size());
+  return sum + copy.at(static_cast<size_t>(x.ndim() - 2));
+}
 Tensor none() { return Tensor(); }
 double numbers(int8_t a, uint32_t b, bool c, float d, double e, Mode mode) {
   return a + 2.0 * b + (c ? 4 : 0) + 8 * d + 16 * e + 32 * static_cast<int>(mode);
@@ -103,6 +112,7 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(second_row, second_row);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(owned, owned);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(made, made);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(none, none);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(shaped, shaped);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(numbers, numbers);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(is_even, is_even);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(half, half);
@@ -131,6 +141,8 @@ CALLS: dict[str, Call] = {
     "views": lambda m: [m.first(X), m.second_row(X), m.owned(X), m.rank(X)],
     "results": lambda m: [(y := m.made(X, 3)).shape, y.dtype, y[0, 0].item(), m.none(), m.half(3.0), m.half(3)],
     "numbers": lambda m: [m.numbers(1, 2, True, 0.5, 3, 2), m.numbers(True, 2, 1, 1, True, 1), m.lambda_(4)],
+    "shapes": lambda m: m.shaped(X),
+    "beyond a shape": lambda m: m.shaped(X[0]),
     "truth": lambda m: [m.is_even(4), m.is_even(3), m.is_even(True)],
     "optional": lambda m: [m.given(X, 3, 4.0, True), m.given(None, None, None, None), m.given(X, 3, 4, False)],
     "pointers": lambda m: [m.same(None)],
