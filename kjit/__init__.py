@@ -34,10 +34,7 @@ if TYPE_CHECKING:
     from kjit.spec import Variant as Variant
     from kjit.spec import make_cpp_args as make_cpp_args
 
-try:
-    from kjit._version import __version__
-except ModuleNotFoundError:  # a checkout that was never installed
-    __version__ = "0.1.0.dev0"
+    __version__: str
 
 _HOMES = {
     "CacheError": "kjit.errors",
@@ -71,12 +68,23 @@ __all__ = ["__version__", *_HOMES, *_SUBMODULES]  # noqa: PLE0604 (all of them a
 def __getattr__(name: str) -> object:
     if name in _SUBMODULES:
         return importlib.import_module(f"kjit.{name}")
+    if name == "__version__":
+        globals()[name] = _version()
+        return globals()[name]
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'kjit' has no attribute '{name}'")
     value: object = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    try:
+        from kjit._version import __version__
+    except ModuleNotFoundError:  # a checkout that was never installed
+        return "0.1.0.dev0"
+    return str(__version__)
 
 
 def __dir__() -> list[str]:

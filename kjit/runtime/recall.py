@@ -343,13 +343,17 @@ def _learned(path: str, *_as_it_was: int) -> dict[str, dict[str, object]]:
 
 
 def code_states() -> list[tuple[str, int, int, int]]:
-    """Name, size, and dates (of the content, of any change) of kjit's own code that derives keys and records.
+    """Name, size, and dates (of the content, of any change) of kjit's own code that derives keys and records, and of
+    the file that says which version it is, if there is one.
 
     Raises:
         OSError: it is in no folder.
     """
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     states = []
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(f"{home}/_version.py")
+        states.append(("_version.py", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     folders = ["engine", "runtime"]
     for folder in folders:
         with os.scandir(f"{home}/{folder}") as entries:
@@ -375,7 +379,7 @@ def _here() -> str | None:
     except (OSError, ImportError):
         return None
     python = f"{sys.version} {sys.implementation.cache_tag}"
-    parts = [str(FORMAT), kjit.__version__, home, os.path.realpath(home), tvm_ffi, version, python, sys.prefix]
+    parts = [str(FORMAT), home, os.path.realpath(home), tvm_ffi, version, python, sys.prefix]
     return digest("\0".join([*parts, cpu_identity(), *code]).encode("utf-8", "surrogatepass"))
 
 

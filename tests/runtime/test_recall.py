@@ -247,8 +247,17 @@ class TestWhatTurnsItAway:
             monkeypatch.undo()
             recall._here.cache_clear()
 
-    def test_another_version_of_kjit(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kjit, "__version__", "99")
+    def test_another_version_of_kjit(self, op: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Its file is not imported for that: its date tells."""
+        states = recall.code_states()
+        (tmp_path / "kjit" / "engine").mkdir(parents=True)
+        (tmp_path / "kjit" / "runtime").mkdir()
+        (tmp_path / "kjit" / "_version.py").write_text('__version__ = "99"\n')
+        with monkeypatch.context() as patch:
+            patch.setattr(kjit, "__file__", str(tmp_path / "kjit" / "__init__.py"))
+            (theirs,) = recall.code_states()
+        assert theirs[:2] == ("_version.py", 19)
+        monkeypatch.setattr(recall, "code_states", lambda: [theirs, *states])
         recall._here.cache_clear()
         try:
             assert op.find() is None

@@ -149,7 +149,8 @@ def compile_variant(
     """Build `variant` in the folder `staging`.
 
     What NVRTC cannot do is compiled by nvcc, where there is one, and so is from then on what has the same sources. What
-    is a mistake in them is shown (limits.py).
+    is a mistake in them is shown (limits.py). What does not compile with the light headers that stand in for tvm-ffi's
+    is compiled with its own, and so is from then on what has the same includes.
 
     Args:
         toolchain: for `variant.target`.
@@ -170,11 +171,20 @@ def compile_variant(
     nvrtc = toolchain.nvrtc
     if nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
         return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
+    if toolchain.has_light_headers and two_halves.needs_whole_headers(variant.spec, nvrtc):
+        toolchain = toolchain.with_whole_headers()
     reason = two_halves.why_nvcc(variant.spec, nvrtc, find_launcher()) if toolchain.has_nvcc else None
     is_known, word = reason is not None, None
     if reason is None:
         try:
-            return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
+            try:
+                return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
+            except two_halves.LightHeadersError:
+                _log.debug("%s: compiled again with tvm-ffi's own headers", variant.label)
+                toolchain = toolchain.with_whole_headers()
+                built = _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
+                two_halves.remember_whole_headers(variant.spec, nvrtc)
+                return replace(built, seconds=time.perf_counter() - started)
         except OnlyNvccError as error:
             if not toolchain.has_nvcc:
                 raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=INSTALL_CUDA) from None
@@ -201,6 +211,7 @@ def _compile(
 
     Raises:
         OnlyNvccError: NVRTC is asked for something that it cannot do.
+        LightHeadersError: the halves may compile with tvm-ffi's own headers.
     """
     started = time.perf_counter()
     ninja, launcher = find_ninja(), find_launcher()
@@ -222,6 +233,8 @@ def _compile(
             read = partial(_restored, folder, links)
             logs = [two_halves.said(step, read(step.log), read) for step in made]
             _keep_support(folder, made, done)
+            if done.returncode != 0 and toolchain.nvrtc is not None and toolchain.has_light_headers:
+                two_halves.refuse_light_headers(made, logs, read)
             if done.returncode != 0:
                 from kjit.engine.diagnostics.build_errors import explain, files_of
                 from kjit.engine.diagnostics.limits import Halves
@@ -668,7 +681,7 @@ def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
         return None
     links = Links()
     try:
-        steps = _plan(variant.spec, toolchain, links, ())
+        steps = _plan(variant.spec, toolchain.with_whole_headers(), links, ())
     except OnlyNvccError:
         return None
     suffix = f".sm_{toolchain.target.archs[0].digits}.cubin"
@@ -708,7 +721,9 @@ def explain_again(
     links = Links()
     steps: list[Step] = []
     broken: list[tuple[Step, str]] = []
-    # By NVRTC, or by nvcc in its place.
+    # By NVRTC, whose failures are those with tvm-ffi's own headers, or by nvcc in its place.
+    if toolchain.nvrtc is not None:
+        toolchain = toolchain.with_whole_headers()
     for each in (toolchain, *([toolchain.with_nvcc()] if toolchain.nvrtc is not None and toolchain.has_nvcc else [])):
         with contextlib.suppress(OnlyNvccError):
             steps = _plan(variant.spec, each, links, () if launcher is None else (str(launcher),))

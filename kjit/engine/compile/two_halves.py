@@ -170,6 +170,8 @@ def remember_nvcc(spec: Spec, nvrtc: Nvrtc, reason: str, word: str | None) -> No
     open_memo().learn(nvrtc.stamps[0], question, [reason] if word is None else [reason, word])
 
 
+# Files and libraries, but for CUDA's.
+_OTHER_CODE = re.compile(r"(?!-)|-l(?!cu|nv|nccl)|-Wl,(?:.*,)?[^-,]|-Xlinker$")
 _WHOLE = re.compile(rb".*", re.DOTALL)
 _INCLUDES = re.compile(rb"^\s*#\s*include.*$", re.MULTILINE)
 
@@ -179,9 +181,48 @@ def _question(spec: Spec, part: re.Pattern[bytes]) -> str:
     headers = kjit_include() / "kjit_rtc"
     parts = [kjit.__version__, *spec.extra_cuda_cflags]
     parts += [digest(Path(path).read_bytes()) for path in PROGRAMS]
-    parts += [digest((headers / name).read_bytes()) for name in ("device.h", "host.h")]
+    parts += [digest((headers / name).read_bytes()) for name in ("device.h", "host.h", "../kjit_light/tvm.h")]
     parts += [digest(b"".join(part.findall(Path(path).read_bytes()))) for path in spec.cuda_files]
     return f"only nvcc compiles {digest(chr(0).join(parts).encode(errors='surrogateescape'))}"
+
+
+class LightHeadersError(Exception):
+    """Halves that read the light headers did not compile, which may be for what these lack."""
+
+
+def refuse_light_headers(steps: list[Step], logs: list[str], read: Callable[[str], str]) -> None:
+    """Raise an error if halves that did not compile read the light headers, kjit/include/kjit_light.
+
+    Args:
+        logs: what the steps printed.
+        read: the content of a file in the build's folder, by its name.
+
+    Raises:
+        LightHeadersError: they did.
+    """
+    names = (step.depfile if " -E " in step.command else step.log for step in steps if step.output.endswith(".ii"))
+    if any("/kjit_light/" in text for text in (*map(read, names), *logs)):
+        raise LightHeadersError
+
+
+def needs_whole_headers(spec: Spec, nvrtc: Nvrtc) -> bool:
+    """Whether units are compiled with tvm-ffi's own headers.
+
+    That is so where sources with the same includes did not compile with the light ones before, and where they are
+    linked with code that is compiled otherwise: it may hand on tvm-ffi's own types, and its errors, which light code
+    would not know.
+    """
+    is_linked = spec.cpp_files or any(map(_OTHER_CODE.match, spec.extra_ldflags))
+    return bool(is_linked) or open_memo().known(nvrtc.stamps[0], _whole_question(spec)) is not None
+
+
+def _whole_question(spec: Spec) -> str:
+    return f"tvm-ffi's own headers: {_question(spec, _INCLUDES)}"
+
+
+def remember_whole_headers(spec: Spec, nvrtc: Nvrtc) -> None:
+    """Note that these sources compile with tvm-ffi's own headers only."""
+    open_memo().learn(nvrtc.stamps[0], _whole_question(spec), [""])
 
 
 def limited(error: CompileError, toolchain: Toolchain, limit: Limit | None) -> CompileError:

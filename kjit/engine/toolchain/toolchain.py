@@ -65,6 +65,8 @@ class Toolchain:
         variables: the variables read by these compilers that are set, with their values.
         nvrtc: the compiler of device halves, if CUDA sources are compiled in two halves. `cuda` is then the toolkit of
             the headers and the runtime; its compiler is nvcc, as the fallback, or NVRTC again.
+        has_light_headers: whether the halves of a unit read kjit's headers in place of tvm-ffi's
+            (kjit/include/kjit_light).
     """
 
     target: Target
@@ -73,6 +75,7 @@ class Toolchain:
     cuda_headers: CudaHeaders | None = None
     variables: tuple[tuple[str, str], ...] = ()
     nvrtc: Nvrtc | None = None
+    has_light_headers: bool = True
 
     @classmethod
     def for_target(cls, target: Target, *, thorough: bool = False) -> Toolchain:
@@ -121,6 +124,10 @@ class Toolchain:
     def with_nvcc(self) -> Toolchain:
         """The same toolchain with nvcc as the compiler of CUDA sources."""
         return replace(self, nvrtc=None)
+
+    def with_whole_headers(self) -> Toolchain:
+        """The same toolchain with tvm-ffi's own headers for units in two halves."""
+        return replace(self, has_light_headers=False)
 
     def identity(self) -> dict[str, object]:
         """Everything about the compilers that can change their output, as JSON."""
@@ -277,7 +284,9 @@ class Toolchain:
                 else []
             ),
             *for_host_compiler([*spec.extra_cuda_cflags, *self.flags_from_environment()]),
-            *self._include_flags(spec.extra_include_paths),
+            *(f"-I{path}" for path in spec.extra_include_paths),
+            *self._light_headers,
+            *self._include_flags(()),
             "-include",
             str(kjit_include() / "kjit_rtc" / "host.h"),
         ]
@@ -306,6 +315,7 @@ class Toolchain:
             *(f"-I{path}" for path in spec.extra_include_paths),
             # Not -isystem: a compiler wrapper may use that for its own library, before these.
             f"-I{stand_ins / 'std'}",
+            *self._light_headers,
             *self._include_flags(()),
             "-include",
             str(stand_ins / "device.h"),
@@ -327,6 +337,11 @@ class Toolchain:
             flags[f"the device half of sm_{arch.digits}"] = self.device_half_flags(spec, arch)
             flags[f"NVRTC for sm_{arch.digits}"] = _nvrtc_options(arch)
         return flags
+
+    @property
+    def _light_headers(self) -> list[str]:
+        """The folder of headers that stand in for tvm-ffi's."""
+        return ["-isystem", str(kjit_include() / "kjit_light")] if self.has_light_headers else []
 
     @property
     def _of_both_halves(self) -> list[str]:

@@ -38,6 +38,8 @@ namespace tvm::ffi {
 class Any;
 class AnyView;
 class Error;
+template <typename, typename>
+struct KjitValue;
 }  // namespace tvm::ffi
 
 // CUDA's and HIP's stream handles point to these.
@@ -588,6 +590,21 @@ concept AnyValue = std::same_as<T, typename dependent<::tvm::ffi::Any, T>::type>
 template <typename T>
 void require(const TVMFFIAny& value, Position at);
 
+/// What the light headers that stand in for tvm-ffi's convert (kjit_light/tvm.h).
+template <typename T>
+concept LightValue = requires { requires ::tvm::ffi::KjitValue<T, void>::kIsKnown; };
+
+/// `value` as a `T`, as tvm-ffi converts it; empty if it does not.
+template <typename T>
+auto converted(const TVMFFIAny& value) {
+  if constexpr (LightValue<T>) {
+    return ::tvm::ffi::KjitValue<T, void>::take(value);
+  } else {
+    using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
+    return AnyView::CopyFromTVMFFIAny(value).template try_cast<T>();
+  }
+}
+
 /// What tvm-ffi converted, if it could.
 template <typename T, typename Converted>
 T value_of(Converted&& converted, Position at, const TVMFFIAny& value) {
@@ -634,13 +651,12 @@ T argument(const TVMFFIAny& value, Position at) {
     return static_cast<T>(pointer_of(value, at));
   } else {
     using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
-    static_assert(Complete<AnyView>, "an export cannot take this type");
-    const AnyView view = AnyView::CopyFromTVMFFIAny(value);
+    static_assert(Complete<AnyView> || LightValue<T>, "an export cannot take this type");
     if constexpr (AnyValue<T>) {
-      return T(view);
+      return T(AnyView::CopyFromTVMFFIAny(value));
     } else {
       require<T>(value, at);
-      return value_of<T>(view.template try_cast<T>(), at, value);
+      return value_of<T>(converted<T>(value), at, value);
     }
   }
 }
@@ -670,6 +686,8 @@ void set_result(TVMFFIAny* result, R&& value) {
     set_tensor(result, value);
   } else if constexpr (std::same_as<T, host::Optional<host::ffi::Tensor>>) {
     set_tensor(result, *value);
+  } else if constexpr (LightValue<T>) {
+    ::tvm::ffi::KjitValue<T, void>::give(std::forward<R>(value), result);
   } else {
     using Any = typename dependent<::tvm::ffi::Any, T>::type;
     static_assert(Complete<Any>, "an export cannot return this type");

@@ -86,9 +86,14 @@ void operator->*(void (*kernel)(Parameters...), Launch<Pass>&& given) {
   });
 }
 
+template <typename T>
+struct Itself {
+  using type = T;
+};
+
 /// The kernel with just these parameters, of those that have its name.
 template <typename Pass, typename... Args>
-void operator->*(std::type_identity_t<void (*)(Args...)> kernel, LaunchOf<Pass, Args...>&& given) {
+void operator->*(typename Itself<void (*)(Args...)>::type kernel, LaunchOf<Pass, Args...>&& given) {
   kernel->*static_cast<Launch<Pass>&&>(given);
 }
 

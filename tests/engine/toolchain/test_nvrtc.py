@@ -330,11 +330,35 @@ class TestNvcc:
         with pytest.raises(ToolchainError, match=r"needs nvcc: -keep is a flag for nvcc alone"):
             build(OP, tmp_path, ["-keep"], target=Target.cuda("8.0"))
 
-    @pytest.mark.usefixtures("without_nvcc")
+    @pytest.mark.usefixtures("cache_dir")
+    @pytest.mark.parametrize(
+        ("linked", "is_whole"),
+        [
+            ({}, False),
+            ({"extra_ldflags": ["-lcublas", "-L/opt", "-Wl,--gc-sections"]}, False),
+            ({"extra_ldflags": ["-lops"]}, True),
+            ({"extra_ldflags": ["-Wl,--whole-archive,libops.a"]}, True),
+            ({"extra_ldflags": ["/opt/ops.o"]}, True),
+            ({"cpp_files": ["/op.cpp"]}, True),
+        ],
+    )
+    def test_code_that_is_compiled_otherwise_has_tvm_ffis_own_types(
+        self, tmp_path: Path, linked: dict[str, list[str]], is_whole: bool
+    ) -> None:
+        """An error that it throws would not be known by its kind."""
+        (tmp_path / "op.cu").write_text("#include <tvm/ffi/error.h>\n")
+        toolchain = Toolchain.for_target(Target.cuda("8.0"))
+        assert toolchain.nvrtc is not None
+        spec = Spec("op", cuda_files=[tmp_path / "op.cu"], **linked)  # type: ignore[arg-type]
+        assert two_halves.needs_whole_headers(spec, toolchain.nvrtc) is is_whole
+
+    @pytest.mark.usefixtures("without_nvcc", "cache_dir")
     def test_tvm_ffis_own_headers_do_not_need_it(self, tmp_path: Path) -> None:
         """They have C++20's vector, whose functions are constexpr, and so for both halves; and <iostream>, in which
-        g++ 13 has a line of assembly. Kernels that come with them have generic lambdas, and host code has ranges."""
+        g++ 13 has a line of assembly. Kernels that come with them have generic lambdas, and host code has ranges. They
+        are read only where kjit's light ones in their place are not enough."""
         source = """__asm(".globl _ZSt21ios_base_library_initv");
+        #include <tvm/ffi/container/array.h>
         #include <tvm/ffi/container/tensor.h>
         #include <tvm/ffi/function.h>
         #include <algorithm>
@@ -357,9 +381,16 @@ class TestNvcc:
         }
         TVM_FFI_DLL_EXPORT_TYPED_FUNC(launch_it, launch);
         """
-        built = build(source, tmp_path, target=Target.cuda("8.0"))
-        assert [each.kernel for each in built.resources] == ["fill"]
-        assert built.warnings == ""
+        spec = Spec("op", cuda_files=[tmp_path / "op.cuh"])
+        toolchain = Toolchain.for_target(Target.cuda("8.0"))
+        assert toolchain.nvrtc is not None
+        for text, is_whole in ((source.replace("#include <tvm/ffi/container/array.h>\n", ""), False), (source, True)):
+            built = build(text, tmp_path, target=Target.cuda("8.0"))
+            assert [each.kernel for each in built.resources] == ["fill"]
+            assert built.warnings == ""
+            assert any(path.endswith("/tvm/ffi/object.h") for path in built.headers) is is_whole
+            assert any(path.endswith("/kjit_light/tvm.h") for path in built.headers) is not is_whole
+            assert two_halves.needs_whole_headers(spec, toolchain.nvrtc) is is_whole
 
     @pytest.mark.usefixtures("without_nvcc")
     def test_a_mistake_is_shown_at_its_line(self, tmp_path: Path) -> None:

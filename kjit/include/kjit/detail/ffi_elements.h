@@ -150,8 +150,7 @@ void require(const TVMFFIAny& value, Position at) {
   if constexpr (Plain<T>) {
     static_cast<void>(argument<T>(value, at));
     if constexpr (std::is_arithmetic_v<T>) {  // a value that only kjit knows
-      using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
-      if (!AnyView::CopyFromTVMFFIAny(value).template try_cast<T>().has_value()) not_of_type(at, named<T>(), value);
+      if (!converted<T>(value).has_value()) not_of_type(at, named<T>(), value);
     }
   } else if constexpr (MayBeNone<T>) {
     if (value.type_index == kTVMFFINone) return;
@@ -192,12 +191,11 @@ void require(const TVMFFIAny& value, Position at) {
     const Element whole{at, named<T>(), Element::kWhole, 0, nullptr};
     if (!choices_of<T>::template require_one<AnyView>(value, Position(&whole))) not_of_type(at, named<T>(), value);
   } else {
-    using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
     if constexpr (!AnyValue<T>) {
       constexpr bool kIsClass = std::is_class_v<T>;  // pointers may be null
       if (kIsClass && !takes_none<T>::value && value.type_index == kTVMFFINone) not_of_type(at, named<T>(), value);
       if (tensor_of(value) != nullptr) require_readable(value, at);
-      if (!AnyView::CopyFromTVMFFIAny(value).template try_cast<T>().has_value()) not_of_type(at, named<T>(), value);
+      if (!converted<T>(value).has_value()) not_of_type(at, named<T>(), value);
     }
   }
 }

@@ -1,0 +1,5 @@
+// See kjit_light/tvm.h.
+
+#pragma once
+
+#include <kjit_light/tvm.h>
