@@ -152,9 +152,8 @@ class _Headers:
 
     def of(self, program: str) -> list[object]:
         """What a program is given."""
-        if program == "kernels_object":
-            return []
-        return [self._host if program == "host_compiler" else self._device]
+        given: dict[str, list[object]] = {"host_compiler": [self._host], "device_compiler": [self._device]}
+        return given.get(program, [])
 
     def make(self) -> None:
         """Precompile, while nothing is built: g++ in a process beside this one."""
@@ -248,7 +247,10 @@ class _Build:
         status = 1
         try:
             module = importlib.import_module(f"kjit.engine.compile.{step['program']}")
-            status = module.main(step["arguments"][step["words"] :], log, *self._headers.of(step["program"]))
+            given = self._headers.of(step["program"])
+            if step["program"] == "device_compiler":
+                given.append(self._request["threads"])
+            status = module.main(step["arguments"][step["words"] :], log, *given)
         except Exception:  # noqa: BLE001 (as Python does it at the end of a process)
             _write(log, _traceback().encode(errors="surrogateescape"))
         finally:

@@ -35,6 +35,8 @@ from kjit.errors import CacheError
 _POLL_S = 0.1
 _GRACE_S = 5.0
 _ATTEMPTS = 3
+_FEWEST_THREADS = 4
+_MOST_THREADS = 8
 
 
 class _Builder:
@@ -190,7 +192,8 @@ def run(
         CancelledError: `cancel` was set.
         OSError: no process can be started.
     """
-    request = {
+    devices = sum(step.program == "device_compiler" for step in steps)
+    request: dict[str, object] = {
         "folder": str(folder),
         "environment": dict(environment),
         "steps": [_as_json(step) for step in steps],
@@ -199,12 +202,12 @@ def run(
         "pid": os.getpid(),
         "began": began(os.getpid()),
     }
-    text = f"{json.dumps(request)}\n".encode()
     said: list[bytes] = []
     for _ in range(_ATTEMPTS):
         if said:
             break
         builder = _take(nvrtc)
+        text = f"{json.dumps({**request, 'threads': _threads(devices)})}\n".encode()
         is_fit = False
         try:
             said = builder.build(text, cancel)
@@ -217,6 +220,13 @@ def run(
         return subprocess.CompletedProcess([], -signal.SIGKILL, "it was killed, or crashed\n")
     answer = json.loads(said[1])
     return subprocess.CompletedProcess([], answer["status"], answer["output"])
+
+
+def _threads(devices: int) -> int:
+    """How many threads the compile of a device half may have, where a build has so many of them: those that fall to it
+    of the processors. One where these are few, as it then takes the more time of a processor."""
+    share = machine.cores() // max(devices * _building, 1)
+    return min(share, _MOST_THREADS) if share >= _FEWEST_THREADS else 1
 
 
 def _take(nvrtc: Nvrtc) -> _Builder:

@@ -30,13 +30,20 @@ _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 
 
 def compile_half(
-    library: str, builtins: str, source: str, output: str, options: list[str], headers: DeviceHeaders | None = None
+    library: str,
+    builtins: str,
+    source: str,
+    output: str,
+    options: list[str],
+    headers: DeviceHeaders | None = None,
+    threads: int = 1,
 ) -> tuple[bool, str]:
     """Compile the preprocessed `source` into the cubin `output`, or PTX if that ends in `.ptx`: whether that went well,
     and what NVRTC said.
 
     Args:
         headers: those that are precompiled.
+        threads: how many optimise and assemble the kernels. The code is the same.
 
     Raises:
         OSError: a file or a library is not there, or the library is no NVRTC.
@@ -45,6 +52,8 @@ def compile_half(
     with open(source, encoding="utf-8", errors="surrogateescape") as file:
         unit = file.read()
     short = None if headers is None else headers.split((library, builtins, source, *options), unit)
+    if threads > 1:
+        options = [*options, f"--split-compile={threads}"]
     if headers is not None and short is not None:
         ahead, path, rest = short
         text = f"{_INCLUDE}{halves.device_half(rest)}"
@@ -142,11 +151,12 @@ def _words(nvrtc: ctypes.CDLL, result: int) -> str:
     return (describe(result) or b"").decode()
 
 
-def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None) -> int:
+def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None, threads: int = 1) -> int:
     """Run the program, which writes to the handle `log`.
 
     Args:
         headers: those that are precompiled.
+        threads: how many optimise and assemble the kernels.
     """
     library, builtins, *rest = words
     if not rest:
@@ -154,7 +164,7 @@ def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None) -
         return 0
     source, output, *options = rest
     try:
-        done, said = compile_half(library, builtins, source, output, options, headers)
+        done, said = compile_half(library, builtins, source, output, options, headers, threads)
     except OSError as error:
         done, said = False, f"nvrtc: error: {error}\n"
     with open(log, "wb", closefd=False) as file:
