@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.compile import builders, device_compiler
+from kjit.engine.compile import device_compiler, servers
 from kjit.engine.compile.kernels_object import kernels_of
 from kjit.engine.toolchain import machine
 from kjit.engine.toolchain.nvrtc import Nvrtc
@@ -77,11 +77,11 @@ def of_16_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_builds_side_by_side_share_the_cores(
     building: int, devices: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builders, "_building", building)
-    assert builders._threads(devices) == threads
+    monkeypatch.setattr(servers, "_building", building)
+    assert servers._threads(devices) == threads
 
 
 def test_few_cores_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 2)
-    monkeypatch.setattr(builders, "_building", 1)
-    assert builders._threads(1) == 1
+    monkeypatch.setattr(servers, "_building", 1)
+    assert servers._threads(1) == 1

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from unittest.mock import Mock
 import pytest
 
 import kjit.ops
+from kjit.engine.cache.failures import Refusal
 from kjit.engine.compile import two_halves
 from kjit.engine.compile.compile import Built, compile_variant
 from kjit.engine.compile.device_compiler import compile_half
@@ -148,14 +149,20 @@ def with_nvcc() -> None:
         pytest.skip("needs nvcc")
 
 
-def build(source: str, folder: Path, flags: Sequence[str] = (), target: Target = TARGET) -> Built:
+def build(
+    source: str,
+    folder: Path,
+    flags: Sequence[str] = (),
+    target: Target = TARGET,
+    on_refusal: Callable[[Refusal], object] = lambda _: None,
+) -> Built:
     path = folder / "op.cuh"
     path.write_text(source)
     staging = folder / "staging"
     staging.mkdir(exist_ok=True)
     exports = [each for each in EXPORTS if f" {each[1]}(" in source]
     spec = Spec("op", cuda_files=[path], cuda_wrappers=exports, extra_cuda_cflags=flags)
-    return compile_variant(Variant(spec, target), Toolchain.for_target(target), staging)
+    return compile_variant(Variant(spec, target), Toolchain.for_target(target), staging, on_refusal=on_refusal)
 
 
 def runtime(folder: Path, minor: int, major: int = 8) -> Path:
@@ -277,6 +284,16 @@ class TestNvcc:
             build(OP.replace("twice(n) + 1", "thrice(n) + 1"), tmp_path, target=Target.cuda("8.0"))
         assert 'identifier "thrice" is undefined' in caught.value.message
         assert "compiled by nvcc" not in caplog.text
+
+    def test_no_build_asks_for_ninja_not_even_where_a_header_is_missing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("kjit.engine.compile.compile.find_ninja", None)
+        refusals: list[Refusal] = []
+        with pytest.raises(CompileError, match=r"missing\.h"):
+            build(f'#include "missing.h"\n{OP}', tmp_path, target=Target.cuda("8.0"), on_refusal=refusals.append)
+        (refusal,) = refusals
+        assert any(path.endswith("missing.h") for path in refusal.sought)
 
     @pytest.mark.usefixtures("with_nvcc")
     @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The process that runs the commands of CUDA units in two halves, build after build.
 
-builders.py starts it, and runs `main` of this file as a program:
+servers.py starts it, and runs `main` of this file as a program:
 
     socket parent folder libnvrtc.so libnvrtc-builtins.so
 
