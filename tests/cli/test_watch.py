@@ -17,6 +17,7 @@ from kjit.cli.watch import prepare
 from kjit.engine.compile import servers
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
+from kjit.project import read_project
 from kjit.spec import Target
 
 Until = Callable[[str], list[str]]
@@ -102,7 +103,9 @@ def test_what_compiles_kernels_waits_where_a_project_has_some(
     if has_kernels:
         if not _has_nvrtc():
             pytest.skip("NVRTC is not here")
-        (project / "kernels" / "csrc" / "answer.cuh").write_text(_KERNEL)
+        folder = read_project(project / "pyproject.toml").csrc_dir
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "answer.cuh").write_text(_KERNEL)
     prepare()
     assert len(started) == has_kernels
 
