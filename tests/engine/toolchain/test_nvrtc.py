@@ -163,6 +163,18 @@ def with_nvcc() -> None:
         pytest.skip("needs nvcc")
 
 
+@pytest.fixture
+def as_torch_brings_it(without_nvcc: Path) -> Path:
+    """NVRTC, CUDA's runtime and its headers, without those of other packages, which torch's wheels do not ask for."""
+    headers = (without_nvcc / "include").resolve()
+    (without_nvcc / "include").unlink()
+    (without_nvcc / "include").mkdir()
+    for path in headers.iterdir():
+        if path.name not in ("crt", "nv", "cccl", "cuda", "cub", "thrust"):
+            (without_nvcc / "include" / path.name).symlink_to(path)
+    return without_nvcc
+
+
 def build(
     source: str,
     folder: Path,
@@ -407,6 +419,22 @@ class TestNvcc:
         built = build(source, tmp_path, target=Target.cuda("8.0"))
         assert [each.kernel for each in built.resources] == ["fill"]
         assert built.warnings == ""
+
+    @pytest.mark.usefixtures("as_torch_brings_it")
+    def test_headers_that_torch_does_not_bring_are_not_needed(self, tmp_path: Path) -> None:
+        source = OP.replace("<cuda_fp16.h>", "<cuda_fp8.h>\n#include <cuda_bf16.h>").replace(
+            "T(n)", "T(__bfloat162float(__float2bfloat16(float(n))))"
+        )
+        built = build(source, tmp_path, target=Target.cuda("9.0a"))
+        assert {each.kernel for each in built.resources} == {"{anonymous}::scale<float, 2>", "add", "fill<float>"}
+        assert any("/kjit_rtc/cuda/nv/target" in path for path in built.headers)
+        assert built.warnings == ""
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_stand_ins_are_for_headers_that_are_not_here(self) -> None:
+        toolchain = Toolchain.for_target(Target.cuda("9.0a"))
+        assert toolchain.cuda is not None
+        assert all("kjit_rtc" not in str(folder) for folder in toolchain.cuda.include_dirs)
 
     @pytest.mark.usefixtures("without_nvcc")
     def test_a_mistake_is_shown_at_its_line(self, tmp_path: Path) -> None:
