@@ -10,7 +10,7 @@ import pytest
 from kjit.engine.compile import device_compiler, parts
 from kjit.engine.compile.kernels_object import assembly, code_of_kernels, common_name, kernels_in, part_of
 from kjit.engine.compile.parts import Units, divide, may_share
-from kjit.engine.diagnostics.diagnostics import parse_resources
+from kjit.engine.diagnostics.printed import parse_resources
 from kjit.engine.toolchain.nvrtc import Nvrtc
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError

@@ -31,8 +31,8 @@ from kjit.engine.key.key import Key
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.engine.toolchain.cuda import NoCudaError, find_cuda
 from kjit.engine.toolchain.cuda_tools import find_tool
-from kjit.engine.toolchain.nvrtc import WRAPPED, OnlyNvccError, command_of, find_nvrtc, nvrtc_options
 from kjit.engine.toolchain.locations import kjit_include
+from kjit.engine.toolchain.nvrtc import WRAPPED, OnlyNvccError, command_of, find_nvrtc, nvrtc_options
 from kjit.engine.toolchain.toolchain import Toolchain, _discover
 from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
 from kjit.runtime.declared import declared_in, variants_of
