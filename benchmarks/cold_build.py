@@ -167,9 +167,9 @@ def time_build(op: str, source: str) -> list[float]:
 
     ensure_built(variant_of(op, Path(source)))
     wall = time.perf_counter() - begin
-    from kjit.engine.compile import builders
+    from kjit.engine.compile import servers
 
-    builders.end()  # of processes that run on nobody knows what they took
+    servers.end()  # of processes that run on nobody knows what they took
     return [wall, _cpu_seconds() - before]
 
 

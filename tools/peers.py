@@ -258,8 +258,8 @@ def _measure(side: str, engine: str, module: str, warming: str) -> None:
         loaded = request.own() if side == "own" else load_with_kjit(request.parts)
         seconds = time.perf_counter() - begin
     assert isinstance(loaded, tvm_ffi.Module)
-    if "kjit.engine.compile.builders" in sys.modules:
-        sys.modules["kjit.engine.compile.builders"].end()  # of processes that run on nobody knows what they took
+    if "kjit.engine.compile.servers" in sys.modules:
+        sys.modules["kjit.engine.compile.servers"].end()  # of processes that run on nobody knows what they took
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = {"seconds": seconds, "cpu": used.ru_utime + used.ru_stime, "memory": used.ru_maxrss / 1e3}
     print(json.dumps(found))

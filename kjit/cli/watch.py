@@ -106,18 +106,22 @@ def _round(
 
 
 def prepare() -> None:
-    """Have what compiles CUDA units in two halves wait for the next round, so that it is warm then."""
-    from kjit.engine.compile import builders
+    """Have what compiles CUDA units in two halves wait for the next round, so that it is warm then, if the project has
+    some."""
+    from kjit.engine.compile import servers
     from kjit.engine.toolchain.toolchain import Toolchain
     from kjit.errors import ToolchainError
+    from kjit.project import find_project
     from kjit.spec import Target
 
+    if not any(path.suffix in (".cu", ".cuh") for path in find_project().csrc_dir.rglob("*")):
+        return
     try:
         nvrtc = Toolchain.for_target(Target.cuda("8.0")).nvrtc
     except ToolchainError:
         return  # a round that needs it says so
     if nvrtc is not None and env.simulation() is None:
-        builders.start(nvrtc)
+        servers.start(nvrtc)
 
 
 def do_round(request: dict[str, Any]) -> dict[str, Any]:
@@ -127,12 +131,12 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
         the result.
     """
     from kjit.cli.building import print_errors
-    from kjit.engine.compile import builders
+    from kjit.engine.compile import servers
     from kjit.planning import wrappers
     from kjit.project import read_project
     from kjit.watching import concerned, folders
 
-    builders.inherit()  # the process on standby waits meanwhile
+    servers.inherit()  # the process on standby waits meanwhile
     project = read_project(Path(request["pyproject"]))
     ops: list[str] = [op for op in request["ops"] if op in project.ops()]
     collected = wrappers.collect(project, ops)

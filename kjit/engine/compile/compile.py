@@ -18,7 +18,7 @@ With NVRTC, so is each half of a CUDA unit (two_halves.py).
 
 Each command writes to a log of its own, so that messages never mix. The whole build ends with this process, however
 that ends (run.py). Those of a unit in two halves are run by a process that has NVRTC loaded, instead of ninja
-(builders.py).
+(servers.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,7 +45,7 @@ from kjit.engine.cache.failures import Refusal
 from kjit.engine.cache.folders import NO_SPACE, is_unclaimed, make_private, refuse_unsafe
 from kjit.engine.cache.missing import asking, read_answer
 from kjit.engine.cache.staging import temporary_folder, temporary_root
-from kjit.engine.compile import builders, two_halves, unbound
+from kjit.engine.compile import servers, two_halves, unbound
 from kjit.engine.compile.libraries import brought_in, files_named, linked_by, lists_what_it_links, resolve, sought_by
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.refusals import refuse_unfit
@@ -163,7 +163,7 @@ def compile_variant(
     Raises:
         CompileError: a compiler or the linker refused the sources, or was killed.
         UsageError: the name of a source or a flag cannot be handed to a compiler.
-        ToolchainError: a compiler or ninja is missing.
+        ToolchainError: a compiler is missing, or ninja where that runs them.
         CacheError: the disk is full.
         CancelledError: `cancel` was set.
     """
@@ -214,7 +214,7 @@ def _compile(
         LightHeadersError: the halves may compile with tvm-ffi's own headers.
     """
     started = time.perf_counter()
-    ninja, launcher = find_ninja(), find_launcher()
+    launcher = find_launcher()
     refuse_unfit(variant, toolchain)
     links = Links()
     steps = _plan(variant.spec, toolchain, links, () if launcher is None else (str(launcher),))
@@ -229,7 +229,7 @@ def _compile(
             extra = (
                 {"TMPDIR": str(temporary)} if launcher is None else {**_LAUNCHER_ENVIRONMENT, "TMPDIR": _plain_root()}
             )
-            done = _run(ninja, made, jobs * halves, folder, extra, cancel, toolchain.nvrtc)
+            done = _run(made, jobs * halves, folder, extra, cancel, toolchain.nvrtc)
             read = partial(_restored, folder, links)
             logs = [two_halves.said(step, read(step.log), read) for step in made]
             _keep_support(folder, made, done)
@@ -246,7 +246,7 @@ def _compile(
                     if toolchain.nvrtc is not None:
                         names = files_of(variant, toolchain, folder, steps)
                         error = two_halves.limited(error, toolchain, Halves(broken, steps, names, read).limit())
-                    _ask(ninja, folder, steps, broken, extra, cancel)
+                    _ask(folder, steps, broken, extra, cancel, toolchain.nvrtc)
                     refusal = _refusal(variant, folder, steps, broken, links, done.stdout)
                     if refusal is not None:
                         on_refusal(refusal)
@@ -494,47 +494,32 @@ def _prepare(folder: Path, steps: list[Step], links: Links) -> list[Step]:
 
 def _write(folder: Path, steps: list[Step], at_once: int) -> None:
     """Write what ninja runs, `at_once` of those steps that compile units."""
-    # `exec` spares a process, and the compiler's own exit status arrives.
-    commands = {step.output: f"exec {step.command} >{step.log} 2>&1" for step in steps}
-    in_pool = {step.output for step in steps if step.is_of_unit}
-    _write_commands(folder, commands, {step.output: step.inputs for step in steps}, in_pool, at_once)
-
-
-def _write_commands(
-    folder: Path,
-    commands: Mapping[str, str],
-    inputs: Mapping[str, tuple[str, ...]],
-    in_pool: Container[str] = (),
-    at_once: int = 1,
-) -> None:
-    """Write what ninja runs: shell commands by what they make, and what they make it from; `at_once` of those in the
-    pool."""
     lines = ["pool units", f"  depth = {at_once}", "rule run", "  command = $run"]
-    for output, command in commands.items():
-        lines.append(f"build {output}: run {' '.join(inputs.get(output, ()))}".rstrip())
-        lines.append("  run = " + command.replace("$", "$$"))
-        if output in in_pool:
+    for step in steps:
+        lines.append(f"build {step.output}: run {' '.join(step.inputs)}".rstrip())
+        # `exec` spares a process, and the compiler's own exit status arrives.
+        lines.append("  run = " + f"exec {step.command} >{step.log} 2>&1".replace("$", "$$"))
+        if step.is_of_unit:
             lines.append("  pool = units")
     (folder / ".ninja_log").unlink(missing_ok=True)
     _write_text(folder / "build.ninja", "\n".join([*lines, ""]))
 
 
 def _ask(
-    ninja: Path,
     folder: Path,
     steps: list[Step],
     broken: list[tuple[Step, str]],
     extra: Mapping[str, str],
     cancel: threading.Event | None,
+    nvrtc: Nvrtc | None,
 ) -> None:
     """Ask the compilers that ended without a list what they have read. That they end so again is no failure."""
     reading = [each for step, _ in broken for each in leading_to(step, steps)]
     asked = [step for step in reading if step.asking and not _read(folder / step.depfile).endswith("\n")]
     if asked:
-        _write_commands(
-            folder, {step.answer: f"{shlex.join(step.asking)} >{step.answer} 2>&1 || :" for step in asked}, {}
-        )
-        _run_ninja(ninja, folder, _environment(extra), cancel)
+        commands = [(step.answer, f"{shlex.join(step.asking)} >{step.answer} 2>&1 || :") for step in asked]
+        asking = [Step(answer, ("/bin/sh", "-c", command)) for answer, command in dict(commands).items()]
+        _run(asking, len(asking), folder, extra, cancel, nvrtc)
 
 
 def _write_generated(folder: Path, step: Step) -> None:
@@ -592,7 +577,6 @@ def _plain_root() -> str:
 
 
 def _run(
-    ninja: Path,
     steps: list[Step],
     at_once: int,
     folder: Path,
@@ -600,13 +584,14 @@ def _run(
     cancel: threading.Event | None,
     nvrtc: Nvrtc | None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `steps`, `at_once` of those that compile units: with NVRTC by a builder, else by ninja."""
+    """Run `steps`, `at_once` of those that compile units: with NVRTC by a server, else by ninja."""
     environment = _environment(extra)
     if nvrtc is None:
+        ninja = find_ninja()
         _write(folder, steps, at_once)
         return _run_ninja(ninja, folder, environment, cancel)
     try:
-        return builders.run(steps, at_once, folder, environment, cancel, nvrtc)
+        return servers.run(steps, at_once, folder, environment, cancel, nvrtc)
     except OSError as error:
         if error.errno in NO_SPACE:
             raise

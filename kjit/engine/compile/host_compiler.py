@@ -31,7 +31,7 @@ FOR_CLANG = "-Qunused-arguments"
 """A flag that the commands of clang have."""
 
 SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM)
-"""What Python, or builder.py, handles otherwise than a compiler expects."""
+"""What Python, or server.py, handles otherwise than a compiler expects."""
 
 _DECLARED_ALONE = '/cuda_fp16.h"'
 """In each unit with such a header, bfloat16's too."""

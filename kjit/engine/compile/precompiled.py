@@ -1,11 +1,11 @@
-"""Headers that are compiled ahead, for the halves that a builder compiles one after another.
+"""Headers that are compiled ahead, for the halves that a server compiles one after another.
 
-To read headers takes half of the time of a small half, and from one edit of an op to the next they stay. So builder.py
+To read headers takes half of the time of a small half, and from one edit of an op to the next they stay. So server.py
 has them precompiled while it waits, by g++ for the host half and by NVRTC for the device half: all of the preprocessed
 half before the first line of the op's own. The next half with the very same text ahead, and the same flags, is compiled
 without it, and not even cut. What comes out is the same.
 
-They are files in a folder of the builder's, a few at most, and end with it. NVRTC can use those of its own process
+They are files in a folder of the server's, a few at most, and end with it. NVRTC can use those of its own process
 only.
 
 It imports little, because the first build waits for it.
@@ -156,12 +156,13 @@ class DeviceHeaders(Kept):
     """Those for NVRTC, made in this process. The words are its library, that of its builtins, what the unit is called,
     and the options."""
 
-    def make(self) -> None:
-        """Precompile what the last unit had ahead, where nobody did yet."""
+    def make(self) -> bool:
+        """Whether there was something to do: precompile what the last unit had ahead, where nobody did yet."""
         if (wanted := self._next()) is None:
-            return
+            return False
         from kjit.engine.compile.device_compiler import precompile
 
         ahead, path = wanted
         library, builtins, source, *options = ahead[0]
         self._keep(ahead, path if precompile(library, builtins, source, ahead[1], path, options) else None)
+        return True

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
 
-from kjit.engine.compile.builder import began
+from kjit.engine.compile.server import began
 
 _GRACE_S = 3.0
 _POLL_S = 0.1

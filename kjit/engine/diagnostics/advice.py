@@ -270,6 +270,8 @@ def _of_cuda_header(text: str, target: str) -> str | None:
 
 def _of_cpp(text: str) -> str | None:
     if re.search(r"No such file or directory|file not found$|cannot open source file", text):
+        if re.search(r"(?<![\w/])(?:cuda/std|cub|thrust|nv|crt)/\w", text) is not None:
+            return "install CUDA's headers with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
         return "check the name, or add the folder of the header to extra_include_paths"
     if (match := _OF_TVM_FFI.search(text)) is not None:
         name = match["gnu"] or match["edg"] or match["clang"] or match["named"] or match["typed"]

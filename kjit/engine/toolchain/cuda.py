@@ -36,15 +36,9 @@ INSTALL_CUDA = "install it with `pip install 'kjit[cu13]'`, or set KJIT_CUDA_HOM
 
 _COMPILER_WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
 _HEADER_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-cccl")
-# A header of each package that the simulator needs: nvidia-cuda-runtime, -crt and -cccl.
-SIMULATED_HEADERS = (
-    "cuda_runtime_api.h",
-    "cuda_fp16.h",
-    "cuda_bf16.h",
-    "cuda_fp8.h",
-    "crt/host_defines.h",
-    "nv/target",
-)
+# Headers of each package that the simulator needs: nvidia-cuda-runtime, and -crt and -cccl.
+HEADERS_OF_RUNTIME = ("cuda_runtime_api.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h")
+SIMULATED_HEADERS = (*HEADERS_OF_RUNTIME, "crt/host_defines.h", "nv/target")
 
 
 class NoCudaError(ToolchainError):

@@ -22,6 +22,7 @@ from kjit.engine.key.flags import expand
 from kjit.engine.toolchain import cuda, looks
 from kjit.engine.toolchain.compilers import Compiler, ask
 from kjit.engine.toolchain.cuda import (
+    HEADERS_OF_RUNTIME,
     SIMULATED_HEADERS,
     CudaToolkit,
     NoCudaError,
@@ -34,6 +35,9 @@ from kjit.errors import ToolchainError
 
 OLDEST = (12, 8)
 """The first release whose runtime launches the kernels of a library by their handles on each device, as kjit does."""
+
+STAND_INS = Path(__file__).resolve().parents[2] / "include" / "kjit_rtc" / "cuda"
+"""Headers in place of those that torch's CUDA wheels do not bring: of nvidia-cuda-crt, and one of nvidia-cuda-cccl."""
 
 INSTALL_NVRTC = "install it with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
 INSTALL_EITHER = """`pip install 'kjit[nvrtc]'` brings NVRTC, and `pip install 'kjit[cu13]'` nvcc; or set \
@@ -142,12 +146,12 @@ def toolkit_without_nvcc() -> CudaToolkit:
     lacking = ""
     for home, origin in homes:
         include_dirs = header_folders(home)
-        missing = [
-            name for name in SIMULATED_HEADERS if not any(looks.is_file(folder / name) for folder in include_dirs)
-        ]
-        if missing:
+        missing = [name for name in SIMULATED_HEADERS if not any(looks.is_file(each / name) for each in include_dirs)]
+        if not include_dirs or any(name in HEADERS_OF_RUNTIME for name in missing):
             lacking = lacking or (f" (in '{home}' there is no {', '.join(missing)})" if include_dirs else "")
             continue
+        if missing:
+            include_dirs = (*include_dirs, STAND_INS)
         cudart = cudart_in(home)
         if cudart is None:
             lacking = lacking or f" (in '{home}' there is no libcudart.so)"

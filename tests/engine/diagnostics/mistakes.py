@@ -262,6 +262,7 @@ MISTAKES: Mapping[str, Mistake] = {
     "math_not_const": _math("math_not_const", "out) const {", "out) {", target="sim"),
     "math_misspelt_name": _math("math_misspelt_name", "void element(", "void elment("),
     "math_misspelt_name_cuda": _math("math_misspelt_name_cuda", "void element(", "void elment(", target="9.0a"),
+    "math_misspelt_value_cuda": _math("math_misspelt_value_cuda", "x * alpha", "x * alpa", target="9.0a"),
     "math_may_be_absent": _math("math_may_be_absent", "run(TensorView x", "run(Optional<TensorView> x"),
     "row_no_term": _row("no_term", "compute_t<T> term(", "compute_t<T> trem("),
     "row_no_total": _row("no_total", *_NO_TOTAL, target="sim"),

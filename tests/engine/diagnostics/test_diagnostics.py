@@ -390,6 +390,15 @@ class TestNamesOfCuda:
         assert self.hint(f"scale.cuh:2:1: error: '{name}' was not declared in this scope\n", view) == said
         assert self.hint(f"scale.cuh:2:1: error: unknown type name '{name}'\n", view) == said
 
+    @pytest.mark.parametrize("header", ["cuda/std/array", "cub/cub.cuh", "nv/target", "crt/mma.h"])
+    def test_where_a_package_of_its_headers_is_missing_it_is_named(self, view: Path, header: str) -> None:
+        hint = self.hint(f"scale.cuh:1:10: fatal error: {header}: No such file or directory\n", view)
+        assert hint is not None
+        assert "pip install 'kjit[nvrtc]'" in hint
+        own = self.hint("scale.cuh:1:10: fatal error: own_nv/target: No such file or directory\n", view)
+        assert own is not None
+        assert "extra_include_paths" in own
+
     @pytest.mark.parametrize("name", ["__reduce_add_sync", "__halt", "__hash_of"])
     def test_any_other_that_looks_like_one_may_be_for_newer_gpus(self, view: Path, name: str) -> None:
         hint = self.hint(f'scale.cuh(2): error: identifier "{name}" is undefined\n', view)

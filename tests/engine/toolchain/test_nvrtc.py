@@ -7,10 +7,11 @@ import importlib
 import os
 import pkgutil
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,19 @@ from unittest.mock import Mock
 import pytest
 
 import kjit.ops
-from kjit.engine.compile import two_halves
+from kjit.engine.cache.failures import Refusal
+from kjit.engine.compile import parts, two_halves
 from kjit.engine.compile.compile import Built, compile_variant
-from kjit.engine.compile.device_compiler import compile_half
+from kjit.engine.compile.device_compiler import compile_half, kernels_as_ptx
+from kjit.engine.compile.kernels_object import kernels_in
+from kjit.engine.compile.parts import Units
 from kjit.engine.compile.steps import Step
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.engine.toolchain.cuda import NoCudaError, find_cuda
 from kjit.engine.toolchain.cuda_tools import find_tool
 from kjit.engine.toolchain.locations import kjit_include
-from kjit.engine.toolchain.nvrtc import WRAPPED, OnlyNvccError, find_nvrtc, nvrtc_options
+from kjit.engine.toolchain.nvrtc import WRAPPED, OnlyNvccError, command_of, find_nvrtc, nvrtc_options
 from kjit.engine.toolchain.toolchain import Toolchain, _discover
 from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
 from kjit.runtime.declared import declared_in, variants_of
@@ -122,6 +126,17 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsi
                                              cudaDriverEntryPointQueryResult*) { return cudaSuccess; }
 }
 """
+LAUNCHED = [
+    "attributes of scale",
+    "60000 bytes for scale",
+    "launch scale 3 x 128",
+    "launch _Z3addPii 2 x 32 (7)",
+    "launch _Z4fillIfEvPT_i 1 x 64 (9)",
+    "launch scale 4 x 128",
+    "launch _Z3addPii 2 x 32 (7)",
+    "launch _Z4fillIfEvPT_i 1 x 64 (9)",
+    "0.1666259765625",
+]
 CALL = """
 import ctypes, sys
 ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
@@ -148,14 +163,32 @@ def with_nvcc() -> None:
         pytest.skip("needs nvcc")
 
 
-def build(source: str, folder: Path, flags: Sequence[str] = (), target: Target = TARGET) -> Built:
+@pytest.fixture
+def as_torch_brings_it(without_nvcc: Path) -> Path:
+    """NVRTC, CUDA's runtime and its headers, without those of other packages, which torch's wheels do not ask for."""
+    headers = (without_nvcc / "include").resolve()
+    (without_nvcc / "include").unlink()
+    (without_nvcc / "include").mkdir()
+    for path in headers.iterdir():
+        if path.name not in ("crt", "nv", "cccl", "cuda", "cub", "thrust"):
+            (without_nvcc / "include" / path.name).symlink_to(path)
+    return without_nvcc
+
+
+def build(
+    source: str,
+    folder: Path,
+    flags: Sequence[str] = (),
+    target: Target = TARGET,
+    on_refusal: Callable[[Refusal], object] = lambda _: None,
+) -> Built:
     path = folder / "op.cuh"
     path.write_text(source)
     staging = folder / "staging"
     staging.mkdir(exist_ok=True)
     exports = [each for each in EXPORTS if f" {each[1]}(" in source]
     spec = Spec("op", cuda_files=[path], cuda_wrappers=exports, extra_cuda_cflags=flags)
-    return compile_variant(Variant(spec, target), Toolchain.for_target(target), staging)
+    return compile_variant(Variant(spec, target), Toolchain.for_target(target), staging, on_refusal=on_refusal)
 
 
 def runtime(folder: Path, minor: int, major: int = 8) -> Path:
@@ -208,18 +241,34 @@ class TestModule:
     ) -> None:
         command = [sys.executable, "-c", CALL, str(runtime(folder, minor)), str(built.library)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines() == [
-            f"load sm_{arch}",  # once
-            "attributes of scale",
-            "60000 bytes for scale",
-            "launch scale 3 x 128",
-            "launch _Z3addPii 2 x 32 (7)",
-            "launch _Z4fillIfEvPT_i 1 x 64 (9)",
-            "launch scale 4 x 128",
-            "launch _Z3addPii 2 x 32 (7)",
-            "launch _Z4fillIfEvPT_i 1 x 64 (9)",
-            "0.1666259765625",
-        ]
+        assert done.stdout.splitlines() == [f"load sm_{arch}", *LAUNCHED]  # loaded once
+
+    def test_launches_find_kernels_that_were_compiled_in_parts(
+        self, built: Built, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(parts, "_WORTH_IT_S", -1.0)
+        shutil.copytree(folder / "staging", tmp_path / "parts", symlinks=True)
+        monkeypatch.chdir(tmp_path / "parts")
+        *commands, link = [shlex.split(command) for command in built.commands]
+        units = Units()
+        for command in commands:
+            if "device_compiler" in str(command):
+                library, builtins, source, output, *options = command[len(command_of("device_compiler")) :]
+                for _ in range(2):
+                    compile_half(library, builtins, source, output, options, units=units, threads=8)
+                    units.make(kernels_as_ptx)
+        for command in commands:
+            if "kernels.s" in str(command):
+                subprocess.run(command, check=True)
+        subprocess.run(link, check=True)
+        cubins = list(Path().glob("*.sm_86.*cubin"))
+        assert len(cubins) > 1
+        assert sorted(len(kernels_in(each.read_bytes())) for each in cubins) != [3]
+        command = [sys.executable, "-c", CALL, str(runtime(folder, 6)), str(Path("op.so").absolute())]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        lines = done.stdout.splitlines()
+        assert lines.count("load sm_86") == len(cubins)
+        assert [line for line in lines if line != "load sm_86"] == LAUNCHED
 
     def test_code_for_another_gpu_is_an_error_that_says_so(self, built: Built, folder: Path) -> None:
         command = [sys.executable, "-c", CALL, str(runtime(folder, 0, major=9)), str(built.library)]
@@ -277,6 +326,16 @@ class TestNvcc:
             build(OP.replace("twice(n) + 1", "thrice(n) + 1"), tmp_path, target=Target.cuda("8.0"))
         assert 'identifier "thrice" is undefined' in caught.value.message
         assert "compiled by nvcc" not in caplog.text
+
+    def test_no_build_asks_for_ninja_not_even_where_a_header_is_missing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("kjit.engine.compile.compile.find_ninja", None)
+        refusals: list[Refusal] = []
+        with pytest.raises(CompileError, match=r"missing\.h"):
+            build(f'#include "missing.h"\n{OP}', tmp_path, target=Target.cuda("8.0"), on_refusal=refusals.append)
+        (refusal,) = refusals
+        assert any(path.endswith("missing.h") for path in refusal.sought)
 
     @pytest.mark.usefixtures("with_nvcc")
     @pytest.mark.parametrize(
@@ -391,6 +450,22 @@ class TestNvcc:
             assert any(path.endswith("/tvm/ffi/object.h") for path in built.headers) is is_whole
             assert any(path.endswith("/kjit_light/tvm.h") for path in built.headers) is not is_whole
             assert two_halves.needs_whole_headers(spec, toolchain.nvrtc) is is_whole
+
+    @pytest.mark.usefixtures("as_torch_brings_it")
+    def test_headers_that_torch_does_not_bring_are_not_needed(self, tmp_path: Path) -> None:
+        source = OP.replace("<cuda_fp16.h>", "<cuda_fp8.h>\n#include <cuda_bf16.h>").replace(
+            "T(n)", "T(__bfloat162float(__float2bfloat16(float(n))))"
+        )
+        built = build(source, tmp_path, target=Target.cuda("9.0a"))
+        assert {each.kernel for each in built.resources} == {"{anonymous}::scale<float, 2>", "add", "fill<float>"}
+        assert any("/kjit_rtc/cuda/nv/target" in path for path in built.headers)
+        assert built.warnings == ""
+
+    @pytest.mark.usefixtures("without_nvcc")
+    def test_stand_ins_are_for_headers_that_are_not_here(self) -> None:
+        toolchain = Toolchain.for_target(Target.cuda("9.0a"))
+        assert toolchain.cuda is not None
+        assert all("kjit_rtc" not in str(folder) for folder in toolchain.cuda.include_dirs)
 
     @pytest.mark.usefixtures("without_nvcc")
     def test_a_mistake_is_shown_at_its_line(self, tmp_path: Path) -> None:

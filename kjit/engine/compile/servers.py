@@ -1,7 +1,7 @@
-"""Builds whose commands run in a process that has NVRTC loaded (builder.py says what it does, and why).
+"""Builds whose commands run in a process that has NVRTC loaded (server.py says what it does, and why).
 
-The first build starts a builder, and each that runs beside others starts one more. While others build, one that is
-done waits for its next build, and of all of them one stays when the last is done. Builders end with this process.
+The first build starts a server, and each that runs beside others starts one more. While others build, one that is
+done waits for its next build, and of all of them one stays when the last is done. Servers end with this process.
 A forked process starts its own, unless its parent leaves it those that it has (`inherit`). No build depends on one:
 where it has ended, or was killed, the next build starts another.
 """
@@ -23,8 +23,8 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 from kjit.engine.cache.staging import make_temporary_folder
-from kjit.engine.compile.builder import began
 from kjit.engine.compile.run import kill_session
+from kjit.engine.compile.server import began
 from kjit.engine.compile.steps import Step
 from kjit.engine.compile.two_halves import PROGRAMS
 from kjit.engine.toolchain import machine
@@ -35,9 +35,11 @@ from kjit.errors import CacheError
 _POLL_S = 0.1
 _GRACE_S = 5.0
 _ATTEMPTS = 3
+_FEWEST_THREADS = 4
+_MOST_THREADS = 8
 
 
-class _Builder:
+class _Server:
     """A process that builds.
 
     Attributes:
@@ -58,7 +60,7 @@ class _Builder:
             words = (str(theirs.fileno()), str(self._owner), str(folder), str(nvrtc.library), str(nvrtc.builtins))
             # In a session of its own: a Ctrl-C in the terminal is this process's alone.
             self._process = subprocess.Popen(
-                [*command_of("builder"), *words],
+                [*command_of("server"), *words],
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -128,24 +130,24 @@ class _Builder:
 
 
 _lock = threading.Lock()
-_idle: list[_Builder] = []
+_idle: list[_Server] = []
 _building = 0
 
 
 def _forget() -> None:
-    """Leave the parent's builders to it, of which threads of its own may be using some."""
+    """Leave the parent's servers to it, of which threads of its own may be using some."""
     global _lock, _building
     _lock, _building = threading.Lock(), 0
     _inherited[:] = _idle
     _idle.clear()
 
 
-_inherited: list[_Builder] = []
+_inherited: list[_Server] = []
 os.register_at_fork(after_in_child=_forget)
 
 
 def inherit() -> None:
-    """Take over the builders of the process that this one was forked from, which does nothing with them meanwhile."""
+    """Take over the servers of the process that this one was forked from, which does nothing with them meanwhile."""
     with _lock:
         _idle.extend(_inherited)
         _inherited.clear()
@@ -153,16 +155,16 @@ def inherit() -> None:
 
 @atexit.register
 def end() -> None:
-    """End the builders that wait."""
+    """End the servers that wait."""
     with _lock:
         ended = _idle[:]
         _idle.clear()
-    for builder in ended:
-        builder.end()
+    for server in ended:
+        server.end()
 
 
 def start(nvrtc: Nvrtc) -> None:
-    """Have a builder wait for the next build.
+    """Have a server wait for the next build.
 
     Raises:
         OSError: no process can be started.
@@ -190,7 +192,8 @@ def run(
         CancelledError: `cancel` was set.
         OSError: no process can be started.
     """
-    request = {
+    devices = sum(step.program == "device_compiler" for step in steps)
+    request: dict[str, object] = {
         "folder": str(folder),
         "environment": dict(environment),
         "steps": [_as_json(step) for step in steps],
@@ -199,28 +202,35 @@ def run(
         "pid": os.getpid(),
         "began": began(os.getpid()),
     }
-    text = f"{json.dumps(request)}\n".encode()
     said: list[bytes] = []
     for _ in range(_ATTEMPTS):
         if said:
             break
-        builder = _take(nvrtc)
+        server = _take(nvrtc)
+        text = f"{json.dumps({**request, 'threads': _threads(devices)})}\n".encode()
         is_fit = False
         try:
-            said = builder.build(text, cancel)
+            said = server.build(text, cancel)
             is_fit = len(said) == 2  # else it has ended: while it waited, or now
         finally:
             if not is_fit:
-                builder.end()
-            _leave(builder if is_fit else None)
+                server.end()
+            _leave(server if is_fit else None)
     if len(said) < 2:
         return subprocess.CompletedProcess([], -signal.SIGKILL, "it was killed, or crashed\n")
     answer = json.loads(said[1])
     return subprocess.CompletedProcess([], answer["status"], answer["output"])
 
 
-def _take(nvrtc: Nvrtc) -> _Builder:
-    """A builder that waits, or a new one.
+def _threads(devices: int) -> int:
+    """How many threads the compile of a device half may have, where a build has so many of them: those that fall to it
+    of the processors. One where these are few, as it then takes the more time of a processor."""
+    share = machine.cores() // max(devices * _building, 1)
+    return min(share, _MOST_THREADS) if share >= _FEWEST_THREADS else 1
+
+
+def _take(nvrtc: Nvrtc) -> _Server:
+    """A server that waits, or a new one.
 
     Raises:
         OSError: no process can be started.
@@ -230,25 +240,25 @@ def _take(nvrtc: Nvrtc) -> _Builder:
     with _lock:
         unfit = [each for each in _idle if each.of != of or each.has_ended()]
         fit = [each for each in _idle if each not in unfit]
-        builder = fit.pop() if fit else None
+        server = fit.pop() if fit else None
         _idle[:] = fit
         _building += 1
     for each in unfit:
         each.end()
     try:
-        return builder or _Builder(nvrtc, of)
+        return server or _Server(nvrtc, of)
     except (CacheError, OSError):
         _leave(None)
         raise
 
 
-def _leave(builder: _Builder | None) -> None:
-    """Have a builder wait for the next build; where this was the last one of those side by side, only one."""
+def _leave(server: _Server | None) -> None:
+    """Have a server wait for the next build; where this was the last one of those side by side, only one."""
     global _building
     with _lock:
         _building -= 1
-        if builder is not None:
-            _idle.append(builder)
+        if server is not None:
+            _idle.append(server)
         ended = _idle[1:] if _building == 0 else []
         del _idle[len(_idle) - len(ended) :]
     for each in ended:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.compile import builders
-from kjit.engine.compile.builders import run
+from kjit.engine.compile import servers
+from kjit.engine.compile.servers import run
 from kjit.engine.compile.steps import Step
 from kjit.engine.diagnostics.printed import failed_steps
 from kjit.engine.toolchain.nvrtc import Nvrtc, command_of
@@ -23,7 +23,7 @@ from kjit.engine.toolchain.nvrtc import Nvrtc, command_of
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc, by which processes are found")
 
 _PATIENCE_S = 30.0
-# A builder loads what there is.
+# A server loads what there is.
 NVRTC = Nvrtc(Path("/no/libnvrtc.so.13"), Path("/no/libnvrtc-builtins.so.13.0"), (13, 0), ())
 
 
@@ -60,9 +60,9 @@ def pid_in(path: Path) -> int:
 
 @pytest.fixture(autouse=True)
 def _ended() -> Iterator[None]:
-    builders.end()
+    servers.end()
     yield
-    builders.end()
+    servers.end()
 
 
 def test_commands_run_after_those_that_make_their_inputs_and_write_to_their_logs(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_builds_side_by_side_have_a_process_each_and_one_stays(tmp_path: Path) -
     pids = {pid_in(tmp_path / name / "pid") for name in ("one", "two")}
     assert len(pids) == 2
     assert sum(map(alive, pids)) == 1
-    builders.end()
+    servers.end()
     assert not any(map(alive, pids))
 
 
@@ -163,7 +163,7 @@ def test_a_cancelled_build_leaves_nothing(tmp_path: Path) -> None:
     assert build(tmp_path, shell("a", "true")).returncode == 0
 
 
-def test_what_a_killed_builder_has_started_is_ended_and_the_next_build_has_another(tmp_path: Path) -> None:
+def test_what_a_killed_server_has_started_is_ended_and_the_next_build_has_another(tmp_path: Path) -> None:
     done = build(tmp_path, shell("a", "sleep 600 & echo $! >pid; kill -9 $PPID; wait"))
     assert done.returncode < 0
     assert "was killed" in done.stdout
@@ -171,14 +171,14 @@ def test_what_a_killed_builder_has_started_is_ended_and_the_next_build_has_anoth
     assert build(tmp_path, shell("a", "true")).returncode == 0
 
 
-def test_what_goes_wrong_in_a_builder_is_told_and_the_next_build_has_another(tmp_path: Path) -> None:
+def test_what_goes_wrong_in_a_server_is_told_and_the_next_build_has_another(tmp_path: Path) -> None:
     done = run([shell("a", "true")], 1, tmp_path / "gone", os.environ, None, NVRTC)
     assert done.returncode < 0
     assert "No such file or directory" in done.stdout
     assert build(tmp_path, shell("a", "true")).returncode == 0
 
 
-def test_a_builder_that_has_ended_while_it_waited_is_replaced(tmp_path: Path) -> None:
+def test_a_server_that_has_ended_while_it_waited_is_replaced(tmp_path: Path) -> None:
     assert build(tmp_path, shell("pid", "echo $PPID >pid")).returncode == 0
     before = pid_in(tmp_path / "pid")
     os.kill(before, signal.SIGKILL)
@@ -190,11 +190,11 @@ _KILLED = """
 import os, sys
 from pathlib import Path
 sys.path.append(sys.argv[2])
-from test_builders import build, shell
+from test_servers import build, shell
 if sys.argv[3] == "forked" and os.fork() == 0:
     import time
     time.sleep(600)  # with all that the build's process has open
-build(Path(sys.argv[1]), shell("a", "sleep 600 & echo $! >pid; echo $PPID >builder; wait"))
+build(Path(sys.argv[1]), shell("a", "sleep 600 & echo $! >pid; echo $PPID >server; wait"))
 """
 
 
@@ -202,7 +202,7 @@ build(Path(sys.argv[1]), shell("a", "sleep 600 & echo $! >pid; echo $PPID >build
 def test_nothing_of_a_killed_process_builds_on(how: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", _KILLED, str(tmp_path), os.path.dirname(__file__), how]
     process = subprocess.Popen(words, start_new_session=True)
-    pids = [pid_in(tmp_path / "pid"), pid_in(tmp_path / "builder")]
+    pids = [pid_in(tmp_path / "pid"), pid_in(tmp_path / "server")]
     process.kill()
     process.wait()
     try:
@@ -212,7 +212,7 @@ def test_nothing_of_a_killed_process_builds_on(how: str, tmp_path: Path) -> None
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_forked_process_has_a_builder_of_its_own_unless_it_inherits_one(tmp_path: Path) -> None:
+def test_a_forked_process_has_a_server_of_its_own_unless_it_inherits_one(tmp_path: Path) -> None:
     assert build(tmp_path / "parent", shell("pid", "echo $PPID >pid")).returncode == 0
     for name in ("own", "inherited"):
         child = os.fork()
@@ -220,10 +220,10 @@ def test_a_forked_process_has_a_builder_of_its_own_unless_it_inherits_one(tmp_pa
             status = 1
             try:
                 if name == "inherited":
-                    builders.inherit()
+                    servers.inherit()
                 status = build(tmp_path / name, shell("pid", "echo $PPID >pid")).returncode
                 if name == "own":
-                    builders.end()
+                    servers.end()
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

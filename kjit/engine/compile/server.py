@@ -1,6 +1,6 @@
 """The process that runs the commands of CUDA units in two halves, build after build.
 
-builders.py starts it, and runs `main` of this file as a program:
+servers.py starts it, and runs `main` of this file as a program:
 
     socket parent folder libnvrtc.so libnvrtc-builtins.so
 
@@ -31,6 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+    from kjit.engine.compile.parts import Units
     from kjit.engine.compile.precompiled import DeviceHeaders, HostHeaders
 
 PROGRAMS = ("device_compiler", "host_compiler", "kernels_object")
@@ -58,11 +59,11 @@ def main(words: list[str]) -> int:
         os.set_blocking(handle, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    headers = _Headers(folder)
+    ahead = _Ahead(folder)
     text, since, patience = b"", time.monotonic(), _LOOK_S
     while os.getppid() == parent and time.monotonic() - since < _IDLE_S:
         if not select.select([connection], [], [], patience)[0]:
-            headers.make()
+            ahead.make()
             patience = _LOOK_S
             continue
         more = os.read(connection, 1 << 20)
@@ -70,14 +71,14 @@ def main(words: list[str]) -> int:
             break
         text += more
         if text.endswith(b"\n"):
-            headers.stop()
+            ahead.stop()
             os.write(connection, f"{os.getpid()}\n".encode())
-            _answer(json.loads(text), connection, wake, woken, libraries, headers)
+            _answer(json.loads(text), connection, wake, woken, libraries, ahead)
             _give_back()
             if _memory() > _MOST_MEMORY:
                 break
             text, since, patience = b"", time.monotonic(), _PAUSE_S
-    headers.stop()
+    ahead.stop()
     return 0
 
 
@@ -107,9 +108,9 @@ def began(pid: int) -> str:
 
 
 def _answer(
-    request: dict[str, Any], connection: int, wake: int, woken: int, libraries: list[str], headers: _Headers
+    request: dict[str, Any], connection: int, wake: int, woken: int, libraries: list[str], ahead: _Ahead
 ) -> None:
-    build = _Build(request, connection, wake, woken, headers)
+    build = _Build(request, connection, wake, woken, ahead)
     try:
         os.chdir(request["folder"])
         os.environ.clear()
@@ -144,32 +145,39 @@ def _load(libraries: list[str]) -> None:
         ctypes.CDLL(library)
 
 
-class _Headers:
-    """What is precompiled for the programs, once there was a first build."""
+class _Ahead:
+    """What is made ahead for the programs while nothing is built, once there was a first build: precompiled headers,
+    and the kernels of units that take long."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._host: HostHeaders | None = None
         self._device: DeviceHeaders | None = None
+        self._units: Units | None = None
 
     def load(self) -> None:
         if self._host is None:
+            from kjit.engine.compile.parts import Units
             from kjit.engine.compile.precompiled import DeviceHeaders, HostHeaders
 
-            self._host, self._device = HostHeaders(self._folder), DeviceHeaders(self._folder)
+            self._host, self._device, self._units = HostHeaders(self._folder), DeviceHeaders(self._folder), Units()
 
-    def of(self, program: str) -> list[object]:
-        """What a program is given."""
-        if program == "kernels_object":
-            return []
-        return [self._host if program == "host_compiler" else self._device]
+    def of(self, program: str, threads: int) -> list[object]:
+        """What a program is given, which may have so many threads."""
+        if program == "device_compiler":
+            return [self._device, self._units, threads]
+        return [self._host] if program == "host_compiler" else []
 
     def make(self) -> None:
-        """Precompile, while nothing is built: g++ in a process beside this one."""
-        if self._host is not None and self._device is not None:
-            self._host.look()
-            self._host.start(_SIGNALS)
-            self._device.make()
+        """Make what is asked for: g++ in a process beside this one, and one thing at a time in this one."""
+        if self._host is None or self._device is None or self._units is None:
+            return
+        self._host.look()
+        self._host.start(_SIGNALS)
+        if not self._device.make():
+            from kjit.engine.compile.device_compiler import kernels_as_ptx
+
+            self._units.make(kernels_as_ptx)
 
     def stop(self) -> None:
         """Leave the processors to a build."""
@@ -185,9 +193,9 @@ class _Build:
         output: what failed, in ninja's words.
     """
 
-    def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int, headers: _Headers) -> None:
+    def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int, ahead: _Ahead) -> None:
         self._request = request
-        self._headers = headers
+        self._ahead = ahead
         self._connection = connection
         self._wake = wake
         self._woken = woken
@@ -211,7 +219,7 @@ class _Build:
                 return 1 if self._has_failed else 0
             if not is_loaded:
                 _load(libraries)  # while the first commands run
-                self._headers.load()
+                self._ahead.load()
                 is_loaded = True
             readable, _, _ = select.select([self._wake, self._connection], [], [], _LOOK_S)
             if self._connection in readable:
@@ -256,7 +264,8 @@ class _Build:
         status = 1
         try:
             module = importlib.import_module(f"kjit.engine.compile.{step['program']}")
-            status = module.main(step["arguments"][step["words"] :], log, *self._headers.of(step["program"]))
+            given = self._ahead.of(step["program"], self._request["threads"])
+            status = module.main(step["arguments"][step["words"] :], log, *given)
         except Exception:  # noqa: BLE001 (as Python does it at the end of a process)
             _write(log, _traceback().encode(errors="surrogateescape"))
         finally:

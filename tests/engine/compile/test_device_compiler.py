@@ -1,0 +1,87 @@
+"""Device halves by NVRTC: what several threads compile is what one compiles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kjit.engine.compile import device_compiler, servers
+from kjit.engine.compile.kernels_object import kernels_of
+from kjit.engine.toolchain import machine
+from kjit.engine.toolchain.nvrtc import Nvrtc
+from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.errors import ToolchainError
+from kjit.spec import Target
+
+UNIT = """# 1 "op.cu"
+template <int kCount>
+__global__ void sum(const float* x, float* out) {
+  float total = 0;
+  for (int i = 0; i < kCount; ++i) total += x[i] * x[threadIdx.x];
+  out[threadIdx.x] = total;
+}
+template __global__ void sum<8>(const float*, float*);
+template __global__ void sum<100>(const float*, float*);
+"""
+OPTIONS = ["--gpu-architecture=sm_90", "--ptxas-options=-v"]
+
+
+@pytest.fixture(scope="module")
+def nvrtc() -> Nvrtc:
+    try:
+        found = Toolchain.for_target(Target.cuda("9.0")).nvrtc
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    if found is None:
+        pytest.skip("NVRTC is not here")
+    return found
+
+
+def compile_half(nvrtc: Nvrtc, folder: Path, threads: int) -> tuple[str, bytes]:
+    """What NVRTC says, and the cubin."""
+    (folder / "op.ii").write_text(UNIT)
+    output = folder / f"op{threads}.sm_90.cubin"
+    words = (str(nvrtc.library), str(nvrtc.builtins), str(folder / "op.ii"), str(output), OPTIONS)
+    done, said = device_compiler.compile_half(*words, threads=threads)
+    assert done, said
+    return said, output.read_bytes()
+
+
+def test_threads_change_neither_kernels_nor_what_they_use(nvrtc: Nvrtc, tmp_path: Path) -> None:
+    said, content = compile_half(nvrtc, tmp_path, 1)
+    said_by_threads, content_by_threads = compile_half(nvrtc, tmp_path, 4)
+
+    def facts(said: str) -> list[str]:
+        """Without how long it took, which was said."""
+        return re.findall(r"entry function '\w+'|Used \d+ registers|\d+ bytes spill \w+", said)
+
+    assert len(kernels_of(content)) == 2
+    assert kernels_of(content) == kernels_of(content_by_threads)
+    assert sorted(facts(said)) == sorted(facts(said_by_threads))
+    assert len([fact for fact in facts(said) if fact.startswith("Used")]) == 2
+
+
+@pytest.fixture
+def of_16_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(machine, "cores", lambda: 16)
+    yield
+
+
+@pytest.mark.usefixtures("of_16_cores")
+@pytest.mark.parametrize(
+    ("building", "devices", "threads"), [(1, 1, 8), (2, 1, 8), (2, 2, 4), (4, 1, 4), (5, 1, 1), (16, 1, 1), (1, 0, 8)]
+)
+def test_builds_side_by_side_share_the_cores(
+    building: int, devices: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "_building", building)
+    assert servers._threads(devices) == threads
+
+
+def test_few_cores_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    monkeypatch.setattr(servers, "_building", 1)
+    assert servers._threads(1) == 1
