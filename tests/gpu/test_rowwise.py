@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE, SIMULATOR
+from machine import DEVICE, QUICKLY
 from rowwise import CHECKS, EXPORTS, HUGE, MANY, MIXES, OFFSETS, SHAPES, check_every_role, check_special_rows
 
 import kjit
@@ -21,7 +21,7 @@ def module() -> Any:
         "rowwise_cases",
         cuda_files=[CASES],
         cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=[] if SIMULATOR is None else ["-O1"],  # a third of the time to compile
+        extra_cuda_cflags=list(QUICKLY),
     )
 
 
