@@ -33,9 +33,13 @@ EXPORT int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {{
 """
 
 
+_FILES = pytest.StashKey[set[Path]]()
+
+
 # Before pytest selects by marker.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[_FILES] = {item.path for item in items}
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
@@ -88,6 +92,14 @@ def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KJIT_CACHE_DIR", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session")
+def collected_files(pytestconfig: pytest.Config) -> set[Path]:
+    """The files that pytest has found tests in, whether these were selected or not."""
+    if pytestconfig.getoption("file_or_dir"):
+        pytest.skip("is about a run of all tests")
+    return pytestconfig.stash[_FILES]
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ SIMULATOR: env.Simulation | None = env.simulation() or (None if torch.cuda.is_av
 """The simulator that stands in for the GPU, or None."""
 
 QUICKLY = () if SIMULATOR is None else ("-O1",)
-"""What has the simulator's compiler take a third of its time; the loops of the tests are short."""
+"""With it the simulator's compiler takes a third of its time for kernels of rows; for others it makes no difference."""
 
 DEVICE = "cuda" if SIMULATOR is None else "cpu"
 """What torch calls the device."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from machine import CAPABILITY, DEVICE, QUICKLY
+from machine import CAPABILITY, DEVICE
 
 import kjit
 
@@ -58,7 +58,6 @@ def module() -> Any:
         "cta_cases",
         cuda_files=[Path(__file__).parent / "cta_cases.cuh"],
         cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=list(QUICKLY),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gathering import EXPORTS, LOOK_UPS, OFFSETS, SHAPES, check_look_up
-from machine import DEVICE, QUICKLY
+from machine import DEVICE
 
 import kjit
 
@@ -20,7 +20,6 @@ def module() -> Any:
         "gather_cases",
         cuda_files=[CASES],
         cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=list(QUICKLY),
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from machine import CAPABILITY, DEVICE, QUICKLY
+from machine import CAPABILITY, DEVICE
 
 import kjit
 
@@ -71,7 +71,6 @@ def module() -> Any:
         "warp_cases",
         cuda_files=[Path(__file__).parent / "warp_cases.cuh"],
         cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=list(QUICKLY),
     )
 
 

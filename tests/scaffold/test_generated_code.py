@@ -181,7 +181,9 @@ def test_the_cpp_compiler_takes_what_random_signatures_become(project: Path, pat
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    "pattern", ["rowwise", *(pytest.param(each, marks=pytest.mark.nightly) for each in PATTERNS if each != "rowwise")]
+)
 def test_nvcc_takes_what_random_signatures_become(project: Path, pattern: str) -> None:
     check_together(project, random_ops(pattern, range(100, 103)), "cuda")
 
@@ -294,21 +296,9 @@ them, and the code for PyTorch is the same for all patterns."""
 FINISHED = [pattern for pattern in PATTERNS if pattern != "custom"]
 """The patterns whose ops compute something before anybody changes them."""
 
-CHOSEN = (
-    "scale",
-    "bump_",
-    "mixed",
-    "mixed_min",
-    "gate_halves",
-    "rms_norm",
-    "add_norm",
-    "take_rows",
-    "embed",
-    "put",
-    "store_kv",
-)
-"""Ops that are tested each time, one or two of each pattern; their kernels are the headers', which have tests of their
-own. Among them are those of `WITH_TORCH_COMPILE`, but for one."""
+CHOSEN = ("bump_", "mixed", "gate_halves", "add_norm", "embed", "store_kv")
+"""Ops that are tested each time, of each pattern but `minimal`, of which tests/cli/test_rm_and_mv.py tests one; their
+kernels are the headers', which have tests of their own. Among them are those of `WITH_TORCH_COMPILE`, but for one."""
 
 LARGE = ("0000", "0003")
 """What the ids of large shapes end in: 20_000, 40_003, 100_003."""
@@ -383,9 +373,15 @@ def test_the_tests_of_rare_ops_and_random_signatures_pass(project: Path, numbers
     pass_their_tests(project, each, without=LARGE)
 
 
-def test_an_op_with_a_kernel_of_its_own_fails_in_the_reference_that_is_to_be_written_alone(project: Path) -> None:
+@pytest.mark.parametrize(
+    "custom",
+    [pytest.param(CUSTOM[2:5], id="some"), pytest.param(CUSTOM, id="all", marks=pytest.mark.nightly)],
+)
+def test_an_op_with_a_kernel_of_its_own_fails_in_the_reference_that_is_to_be_written_alone(
+    project: Path, custom: Sequence[Op]
+) -> None:
     devices = ("cpu", "cuda", "cuda,cpu")
-    ops = [replace(op, devices=devices[number % 3]) for number, op in enumerate(CUSTOM)]
+    ops = [replace(op, devices=devices[number % 3]) for number, op in enumerate(custom)]
     write_all(project, with_one_dtype(ops))
     done = run_tests(project, "not compile")
     failed = re.findall(
