@@ -27,6 +27,7 @@ import sys
 {first}
 from kjit.cli import main
 sys.argv[0] = "kjit"
+sys.path.remove("")  # as a program, in whose own folder modules are looked for
 main()
 """
 
