@@ -84,7 +84,18 @@ scale(x, "2")  # Argument 2 to "__call__" of "TorchOp" has incompatible type "st
 """
 
 
-def test_the_type_checker_knows_the_ops_and_the_exports_of_their_modules(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        # PyTorch's own types take four fifths of the time.
+        pytest.param(
+            "warn_return_any = false\n[mypy-torch.*,triton.*,tvm_ffi.*]\nfollow_imports = skip\n", id="without_torch"
+        ),
+        pytest.param("", id="with_torch", marks=pytest.mark.nightly),
+    ],
+)
+def test_the_type_checker_knows_the_ops_and_the_exports_of_their_modules(tmp_path: Path, settings: str) -> None:
+    (tmp_path / "mypy.ini").write_text(f"[mypy]\nstrict = true\n{settings}")
     write_all(
         tmp_path,
         [
@@ -98,7 +109,7 @@ def test_the_type_checker_knows_the_ops_and_the_exports_of_their_modules(tmp_pat
         ],
     )
     (tmp_path / "calls.py").write_text(CALLS)
-    command = [BIN / "mypy", "--strict", "--no-error-summary", "--cache-dir", tmp_path / "cache", "."]
+    command = [BIN / "mypy", "--no-error-summary", "--cache-dir", tmp_path / "cache", "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     found = re.findall(r"^(.*?):(\d+): (?:error|note): (.*?)(?:  \[[a-z-]+\])?$", done.stdout, re.MULTILINE)
     expected = [(n, line.partition("  # ")[2]) for n, line in enumerate(CALLS.splitlines(), start=1) if "  # " in line]
