@@ -36,6 +36,7 @@ SLOW = (
     "tests/ops/test_activation.py",
     "tests/ops/test_hicache.py",
     "tests/ops/test_kv_cache.py",
+    "tests/ops/test_norm.py",
     "tests/ops/test_quant.py",
     "tests/ops/test_rope.py",
     "tests/ops/test_softmax.py",
