@@ -51,6 +51,7 @@ ignore_missing_imports = true
 """
 
 
+@pytest.mark.needs("mypy")
 def test_a_client_is_checked_against_the_types_of_kjit(tmp_path: Path) -> None:
     if find_spec("kjit._version") is None:
         pytest.skip(

@@ -249,6 +249,7 @@ REFERENCES = {
 }
 
 
+@pytest.mark.needs("ruff", "clang-format")
 @pytest.mark.parametrize(
     "names",
     [

@@ -43,6 +43,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.needs("ruff", "clang-format")
 @pytest.mark.parametrize("width", [88, 100, 120])
 def test_formatters_and_linter_have_nothing_to_say(tmp_path: Path, width: int) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.ruff]\nline-length = {width}\n\n[tool.kjit]\n")
@@ -84,6 +85,7 @@ scale(x, "2")  # Argument 2 to "__call__" of "TorchOp" has incompatible type "st
 """
 
 
+@pytest.mark.needs("mypy")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -120,6 +122,7 @@ def test_the_type_checker_knows_the_ops_and_the_exports_of_their_modules(tmp_pat
     assert {line for _, line, _ in errors} == {number for number, _ in expected}
 
 
+@pytest.mark.needs("ruff")
 def test_ops_of_kjit_itself_are_formatted_as_kjit_is(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text((REPOSITORY / "pyproject.toml").read_text())
     # ruff tells by the files which modules are the project's own.
@@ -277,6 +280,7 @@ def test_each_vector_of_a_row_is_read_by_one_load(project: Path, dtype: str) -> 
 
 
 @pytest.mark.nvcc
+@pytest.mark.needs("clangd")
 def test_an_editor_finds_no_error(project: Path) -> None:
     write_all(project, named("add3_min", "add_norm", "embed"))
     run(sys.executable, "-m", "kjit", "clangd", cwd=project)
