@@ -210,10 +210,16 @@ def test_a_header_compiles_alone_with_nvcc(header: str, for_device_alone: bool, 
         for number, (label, home) in enumerate(sorted(TOOLKITS, key=lambda each: each[1] is None))
     ],
 )
-def test_the_headers_compile_together_for_every_architecture(home: Path | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "archs",
+    [pytest.param([ARCHS[0], ARCHS[-1]], id="two"), pytest.param(ARCHS, id="all", marks=pytest.mark.nightly)],
+)
+def test_the_headers_compile_together_for_every_architecture(
+    home: Path | None, archs: list[str], tmp_path: Path
+) -> None:
     if home is None:
         pytest.skip("there is no such CUDA here")
-    check_with_nvcc(home, ARCHS, tmp_path, *NVCC_HEADERS)
+    check_with_nvcc(home, archs, tmp_path, *NVCC_HEADERS)
 
 
 @pytest.mark.nvcc
