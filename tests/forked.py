@@ -1,4 +1,5 @@
-"""Scripts that each run as in a Python of their own, of which one has imported what takes long: torch takes a second.
+"""Scripts that each run as in a Python of their own, of which one has imported what takes long: torch takes a second,
+kjit's commands a third of one.
 
 Each is run by a fork, whose modules are those of the preamble alone.
 """
@@ -33,6 +34,8 @@ for number, name in enumerate(request["streams"]):
     os.close(opened)
 os.environ.clear()
 os.environ.update(request["environment"])
+if request["cwd"]:
+    os.chdir(request["cwd"])
 sys.argv = ["-c", *request["arguments"]]
 status = 0
 try:
@@ -56,10 +59,13 @@ class Forks:
         self._process = process
         self._folder = folder
 
-    def run(self, script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, script: str, *arguments: object, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a script, which may be indented, to its end, as `python -c script arguments` would.
 
         Args:
+            cwd: the folder to run it in, or None for that in which this class was entered.
             environment: on top of that of this process. What Python or torch read as they start is not among it.
         """
         streams = [Path(os.devnull), self._folder / "stdout", self._folder / "stderr"]
@@ -70,6 +76,7 @@ class Forks:
             "arguments": [str(argument) for argument in arguments],
             "environment": {**os.environ, **environment},
             "streams": [str(stream) for stream in streams],
+            "cwd": str(cwd or ""),
         }
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")

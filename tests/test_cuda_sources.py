@@ -112,13 +112,23 @@ def test_a_kernel_of_the_benchmarks_compiles(source: str, symbol: str, arch: str
     check_module(benchmarks_kernel(source, symbol), arch)
 
 
-@pytest.mark.parametrize("module", GPU_TESTS, ids=lambda path: path.stem)
+LONGEST = ("test_type", "test_warp")
+EVERY_NIGHT = (*LONGEST, "test_cub", "test_math", "test_row_memory")
+"""These take long, or the sources of others have most of what is in them."""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.nightly if path.stem in EVERY_NIGHT else ())
+        for path in GPU_TESTS
+    ],
+)
 def test_the_device_code_of_a_gpu_test_compiles(module: Path, tmp_path: Path) -> None:
     check_device_code(gpu_tests_kernels(module), ARCHS[-1], tmp_path)
 
 
 # For the oldest and the newest, as these are long compiles; the two longest for the newest alone.
-LONGEST = ("test_type", "test_warp")
 
 
 @pytest.mark.nightly

@@ -31,12 +31,13 @@ HEADERS = sorted(
     for path in (kjit_include() / "kjit").rglob("*.*")
     if path.suffix in (".h", ".cuh", ".cpp") and path.name != "highway.h"
 )
+EVERY_DAY = ("kjit/ffi.h", "kjit/launch.h", "kjit/cluster.cuh", "kjit/patterns/rowwise.h")
 HEADER_CASES = [
-    pytest.param(path, id=str(path.relative_to(kjit_include())), marks=pytest.mark.nightly if is_private else ())
+    pytest.param(path, id=name, marks=() if name in EVERY_DAY else pytest.mark.nightly)
     for path in HEADERS
-    for is_private in [path.parent.name in ("detail", "impl") or path.suffix == ".cpp"]
+    for name in [str(path.relative_to(kjit_include()))]
 ]
-"""The public headers, with those that they include; each of the others alone every night."""
+"""Of the host, of its part that launches, of the device, of both, with what they include; each other every night."""
 # The CUDA of PyPI wheels in this environment and the machine's own, where they are.
 TOOLKITS = [
     ("wheels", next(iter(cuda_module.wheel_homes()), None)),
@@ -142,9 +143,15 @@ needs_clangd = pytest.mark.skipif(CLANGD is None, reason="needs clangd on PATH (
 @needs_clangd
 @pytest.mark.nvcc
 class TestClangd:
-    @pytest.fixture(params=TOOLKITS, ids=[label for label, _ in TOOLKITS], autouse=True)
+    @pytest.fixture(
+        params=[
+            pytest.param(home, id=label, marks=pytest.mark.nightly if number else ())
+            for number, (label, home) in enumerate(sorted(TOOLKITS, key=lambda each: each[1] is None))
+        ],
+        autouse=True,
+    )
     def toolkit(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-        _, home = request.param
+        home = request.param
         if home is None:
             pytest.skip("there is no such CUDA here")
         monkeypatch.setenv("KJIT_CUDA_HOME", str(home))

@@ -40,6 +40,7 @@ def test_a_kernel_written_by_hand(example: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.needs("build", "hatchling")
 @pytest.mark.parametrize("example", ["softcap"], indirect=True)
 def test_an_op_of_kjit_new_is_tested_and_shipped_in_a_wheel(example: Path, tmp_path: Path) -> None:
     assert " passed" in run(example, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "agrees and cpu and 32")

@@ -154,7 +154,7 @@ def test_too_large(gpu_memory):
         return done.stdout
 
     def test_one_test_at_a_time_has_it_in_all_processes(self, tmp_path: Path) -> None:
-        assert "4 passed, 1 skipped" in self.run(tmp_path, "-n", "4")
+        assert "4 passed, 1 skipped" in self.run(tmp_path, "-n", "2")
         lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
         assert [what for what, _ in lines] == ["begin", "end"] * 4
         assert all(begun == ended for (_, begun), (_, ended) in zip(lines[::2], lines[1::2], strict=True))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 CLIENT = """
 from pathlib import Path
@@ -48,7 +51,12 @@ ignore_missing_imports = true
 """
 
 
+@pytest.mark.needs("mypy")
 def test_a_client_is_checked_against_the_types_of_kjit(tmp_path: Path) -> None:
+    if find_spec("kjit._version") is None:
+        pytest.skip(
+            "kjit was never installed or built here: its version is in no file that the type checker could read"
+        )
     (tmp_path / "mypy.ini").write_text(SETTINGS)
     (tmp_path / "right.py").write_text(CLIENT)
     (tmp_path / "wrong.py").write_text(CLIENT + WRONG)

@@ -12,6 +12,7 @@ import pytest
 
 from kjit.project import load_toml
 
+pytestmark = pytest.mark.needs("build", "check_wheel_contents", "hatchling", "hatch_vcs", "twine")
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
 

@@ -249,19 +249,28 @@ REFERENCES = {
 }
 
 
-def test_adopted_ops_are_checked_compiled_and_right_in_the_simulator(tmp_path: Path) -> None:
+@pytest.mark.needs("ruff", "clang-format")
+@pytest.mark.parametrize(
+    "names",
+    [
+        # Of a kernel and of a function, with sizes and without, with shared memory, with a row for each block.
+        pytest.param(("relu", "views", "histogram", "rms_norm"), id="some"),
+        pytest.param(tuple(REFERENCES), id="all", marks=pytest.mark.nightly),
+    ],
+)
+def test_adopted_ops_are_checked_compiled_and_right_in_the_simulator(tmp_path: Path, names: tuple[str, ...]) -> None:
     """With references, and the one grid corrected that a guess cannot get right."""
     package = "adopted_kernels"
     (tmp_path / "pyproject.toml").write_text(
         f'[tool.kjit]\npackage = "{package}"\n\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
     )
-    for name, reference in REFERENCES.items():
+    for name in names:
         op, file = f"my_{name}", f"{name}.cu"
         signature = GIVEN.get(file)
         dtypes = parse_dtypes("fp32") if "T[" in (signature or PROPOSED[file][0]) else None
         scaffold_op(op, signature, source=FILES / file, dtypes=dtypes, start=tmp_path).files.write()
         test = tmp_path / "tests" / f"test_{op}.py"
-        text = re.sub(r"raise kjit\.testing\.UnwrittenError\(.*\)", reference, test.read_text())
+        text = re.sub(r"raise kjit\.testing\.UnwrittenError\(.*\)", REFERENCES[name], test.read_text())
         test.write_text(text)
     # What is left to an author of such a kernel: shared memory, and values that are numbers of bins.
     kernel = tmp_path / package / "csrc" / "my_histogram.cuh"

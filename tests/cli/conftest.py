@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked import forks
 
 from kjit.spec import Spec
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
+
+_IMPORTED = """
+import kjit.cli
+import kjit.bench.last, kjit.engine.bundle_writer, kjit.engine.compile.eager_calls, kjit.engine.pool, kjit.overview
+import kjit.planning.targets, kjit.planning.wrappers, kjit.projects.moving, kjit.projects.rename
+import kjit.scaffold.new
+import jinja2, pydantic.type_adapter, rich.console, rich.live, rich.progress, rich.table
+"""
+"""What the commands import as they need it, without torch and tvm-ffi."""
+
+_MAIN = """
+import sys
+{first}
+from kjit.cli import main
+sys.argv[0] = "kjit"
+sys.path.remove("")  # as a program, in whose own folder modules are looked for
+main()
+"""
 
 _WRAPPER = """
 from pathlib import Path
@@ -43,22 +60,26 @@ def add(project: Path, answer_op: Callable[..., Spec]) -> Callable[[str], None]:
     return lambda name: add_op(project, answer_op, name)
 
 
+@pytest.fixture(scope="session")
+def kjit_in() -> Iterator[Kjit]:
+    """A function that runs `kjit` in a folder: in a process of its own, forked from one that has imported kjit.
+
+    `first` is code that this process runs before the command.
+    """
+    with forks(_IMPORTED) as started:
+
+        def run(
+            folder: Path, *arguments: object, first: str = "", **environment: str
+        ) -> subprocess.CompletedProcess[str]:
+            return started.run(_MAIN.format(first=first), *arguments, cwd=folder, **environment)
+
+        yield run
+
+
 @pytest.fixture
-def kjit(project: Path) -> Kjit:
+def kjit(project: Path, kjit_in: Kjit) -> Kjit:
     """A function that runs `kjit` in the project."""
-
-    def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "kjit", *map(str, arguments)],
-            cwd=project,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    return run
+    return lambda *arguments, **more: kjit_in(project, *arguments, **more)
 
 
 def add_op(root: Path, answer_op: Callable[..., Spec], name: str) -> None:

@@ -128,21 +128,6 @@ class TestBuilding:
         )
         assert (done.stdout, done.stderr) == ("42\n", "")
 
-    def test_what_runs_eager_calls_is_compiled_beside_the_first_op_of_pytorch(self, kjit: Kjit, project: Path) -> None:
-        def cached() -> set[str]:
-            return {entry.op for entry in Store.open().entries()}
-
-        kjit("build")
-        assert cached() == {"answer"}
-        wrapper = project / "kernels" / "answer.py"
-        wrapper.write_text(wrapper.read_text() + _TORCH_OP)
-        kjit("build", "--dry-run")
-        assert cached() == {"answer"}
-        assert states(kjit("build")) == {"answer<1>": "hit", "answer<2>": "hit"}
-        assert cached() == {"answer", "eager_calls"}
-        third = kjit("build")
-        assert (third.returncode, third.stderr) == (0, "")
-
     @pytest.mark.nvcc
     def test_several_architectures_need_no_gpu(self, kjit: Kjit, project: Path) -> None:
         (project / "csrc" / "fill.cu").write_text(
@@ -200,15 +185,12 @@ class TestBundle:
     """`--out`. The op has one level on this machine, so that it is one compile a variant."""
 
     @pytest.fixture
-    def kjit(self, kjit: Kjit, project: Path) -> Kjit:
-        # In each process, before anything else: Python imports this file at its start.
-        (project / "sitecustomize.py").write_text(
+    def kjit(self, kjit: Kjit) -> Kjit:
+        first = (
             "from kjit.engine.toolchain import cpu\n"
             "cpu.LEVELS = {machine: levels[:1] for machine, levels in cpu.LEVELS.items()}\n"
         )
-        # Before what is there already, which may say where kjit is.
-        path = os.pathsep.join([str(project), *filter(None, [os.environ.get("PYTHONPATH")])])
-        return lambda *arguments, **environment: kjit(*arguments, PYTHONPATH=path, **environment)
+        return lambda *arguments, **environment: kjit(*arguments, first=first, **environment)
 
     def test_it_is_written_told_and_used_without_a_compiler(self, kjit: Kjit, project: Path) -> None:
         done = kjit("build", "--out", "kernels/prebuilt")
@@ -226,9 +208,22 @@ class TestBundle:
         assert (used.stdout, used.stderr) == ("42\n", "")
         assert not (project / "empty").exists()
 
-    def test_what_runs_eager_calls_is_in_it(self, kjit: Kjit, project: Path) -> None:
+    def test_what_runs_eager_calls_is_compiled_beside_the_first_op_of_pytorch_and_is_in_it(
+        self, kjit: Kjit, project: Path
+    ) -> None:
+        def cached() -> set[str]:
+            return {entry.op for entry in Store.open().entries()}
+
+        kjit("build")
+        assert cached() == {"answer"}
         wrapper = project / "kernels" / "answer.py"
         wrapper.write_text(wrapper.read_text() + _TORCH_OP)
+        kjit("build", "--dry-run")
+        assert cached() == {"answer"}
+        assert states(kjit("build")) == {"answer<1>": "hit", "answer<2>": "hit"}
+        assert cached() == {"answer", "eager_calls"}
+        third = kjit("build")
+        assert (third.returncode, third.stderr) == (0, "")
         done = kjit("build", "--out", "kernels/prebuilt")
         assert (done.returncode, "bundle kernels/prebuilt: 3 modules, 2 libraries, " in done.stdout) == (0, True)
         script = (

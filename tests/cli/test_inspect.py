@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,19 +20,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def inspect(root: Path) -> Inspect:
+def inspect(root: Path, kjit_in: Inspect) -> Inspect:
     """A function that runs `kjit inspect` in a project with the ops `scale` and `plain`, which git has."""
 
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    def git(*words: str) -> None:
+        subprocess.run(("git", *words), cwd=root, capture_output=True, check=True)
 
-    kjit = (sys.executable, "-m", "kjit")
-    run(*kjit, "new", "scale", "x: T[N] -> out: T[N]", "--pattern", "minimal", "--dtypes", "fp32")
-    run(*kjit, "new", "plain", "x: T[N] -> out: T[N]", "--pattern", "minimal", "--dtypes", "fp32", "--device", "cpu")
-    run("git", "init", "-q")
-    run("git", "add", "-A")
-    run("git", "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "all")
-    return lambda *arguments: run(*kjit, "inspect", *arguments)
+    kjit_in(root, "new", "scale", "x: T[N] -> out: T[N]", "--pattern", "minimal", "--dtypes", "fp32")
+    kjit_in(root, "new", "plain", "x: T[N] -> out: T[N]", "--pattern", "minimal", "--dtypes", "fp32", "--device", "cpu")
+    git("init", "-q")
+    git("add", "-A")
+    git("-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "all")
+    return lambda *arguments: kjit_in(root, "inspect", *arguments)
 
 
 @pytest.mark.nvcc
@@ -98,14 +96,13 @@ def test_wrong_usage(inspect: Inspect) -> None:
 
 
 @pytest.mark.nvcc
-def test_a_test_holds_a_kernel_to_what_its_author_counts_on(inspect: Inspect, root: Path) -> None:
+def test_a_test_holds_a_kernel_to_what_its_author_counts_on(inspect: Inspect, kjit_in: Inspect, root: Path) -> None:
     assert inspect("scale", "--help").returncode == 0  # the project is there
     file = root / "tests" / "test_scale.py"
     text = file.read_text()
     assert "    kernels = kjit.testing.Kernels(spills=False)\n" in text
     file.write_text(text.replace("Kernels(spills=False)", "Kernels(load_bits=128)"))
-    command = [sys.executable, "-m", "kjit", "test", "scale", "--", "-q", "-k", "compiles_without_a_gpu"]
-    done = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = kjit_in(root, "test", "scale", "--", "-q", "-k", "compiles_without_a_gpu")
     file.write_text(text)
     assert done.returncode == 1
     assert "global loads of 128 bits were expected, and the widest is 32 bits wide" in done.stdout

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,14 +32,13 @@ def test_an_op_is_not_built_then_built_then_stale(kjit: Kjit, project: Path) -> 
 
 
 def test_what_another_project_has_built_of_an_op_of_this_name_is_not_stale(
-    kjit: Kjit, project: Path, tmp_path: Path
+    kjit: Kjit, kjit_in: Kjit, project: Path, tmp_path: Path
 ) -> None:
     kjit("build")
     other = tmp_path / "other"
     shutil.copytree(project, other)
     (other / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
-    command = [sys.executable, "-m", "kjit", "list", "--json"]
-    (found,) = json.loads(subprocess.run(command, cwd=other, capture_output=True, text=True, check=True).stdout)
+    (found,) = json.loads(kjit_in(other, "list", "--json").stdout)
     assert found["targets"] == [{"target": "cpu", "state": "not built", "built": 0, "variants": 2}]
 
 

@@ -14,21 +14,9 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def kjit_new(tmp_path: Path) -> Run:
+def kjit_new(tmp_path: Path, kjit_in: Run) -> Run:
     """A function that runs `kjit new` in an empty folder."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "kjit", "new", *arguments],
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "COLUMNS": "100"},
-        )
-
-    return run
+    return lambda *arguments: kjit_in(tmp_path, "new", *arguments, COLUMNS="100")
 
 
 def test_it_says_what_was_written_and_what_to_change(kjit_new: Run, tmp_path: Path) -> None:

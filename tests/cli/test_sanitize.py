@@ -54,13 +54,13 @@ def test_nothing_is_found(kjit: Kjit, tested: Path) -> None:
 
 def test_a_mistake_a_failed_test_and_one_that_hangs_are_told(kjit: Kjit, tested: Path) -> None:
     tested.write_text(_WRONG)
-    done = kjit("sanitize", "answer", "--sim", "--timeout", "15s")
+    done = kjit("sanitize", "answer", "--sim", "--timeout", "8s")
     assert done.returncode == 1
     first, mistake, example = done.stdout.splitlines()[:3]
     assert first.startswith("sim-check: 1 mistake in 1 report (")
     assert mistake == "  kernel copy<float> reads 4 bytes past the end of x, at /p/copy.cuh:7"
     assert example == "      for example block (0, 0, 0), thread (3, 0, 0), test_kernel"
-    assert "sim-check was ended after 15 s in tests/test_answer.py::test_hangs." in done.stderr
+    assert "sim-check was ended after 8 s in tests/test_answer.py::test_hangs." in done.stderr
     report = Path(tested.parents[1] / ".kjit" / "sanitize" / "answer-sim-check.txt")
     assert f"all of it: {report.relative_to(tested.parents[1])}\n" in done.stderr
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,22 +44,12 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def kjit_test(project: Path) -> Run:
+def kjit_test(project: Path, kjit_in: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A function that runs `kjit test`."""
-    hidden = ("KJIT_SIM", "PYTEST_ADDOPTS", "PYTHONPATH")
-
-    def run(*arguments: str, folder: str = ".") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [Path(sys.executable).with_name("kjit"), "test", *arguments],
-            cwd=project / folder,
-            env={name: value for name, value in os.environ.items() if name not in hidden},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    return run
+    for name in ("KJIT_SIM", "PYTEST_ADDOPTS", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # those of these tests, which take long to import
+    return lambda *arguments, folder=".": kjit_in(project / folder, "test", *arguments)
 
 
 def test_the_tests_of_an_op_run_from_any_folder_of_the_project(kjit_test: Run) -> None:

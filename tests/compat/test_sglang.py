@@ -109,6 +109,7 @@ class TestASourceAsItIs:
             module.scale(torch.empty(65), torch.empty(65))
 
     @pytest.mark.nvcc
+    @pytest.mark.nightly
     def test_compiles_with_nvcc(self, project: Path) -> None:
         spec = compat.spec_of(
             ["scale", "bf16_t"],

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from machine import QUICKLY
+
 import kjit
 from kjit.scaffold.new import parse_devices, scaffold_op
 
@@ -20,4 +22,5 @@ def build(folder: Path, op: str, signature: str, *, pattern: str, dtypes: Iterab
         op,
         cuda_files=[source],
         cuda_wrappers=[(dtype, f"{struct}<{dtype}>::run") for dtype in dtypes],
+        extra_cuda_cflags=list(QUICKLY),
     )

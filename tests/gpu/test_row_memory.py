@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import gathering
 import pytest
 import rowwise
+from parts import InParts
 
 import kjit
 from kjit.testing import simulated
@@ -22,18 +24,26 @@ EXPORTS = [
 
 @pytest.fixture(scope="module")
 def module() -> Any:
-    with simulated(check=True):
-        return kjit.load_jit(
-            "row_memory_cases",
-            cuda_files=[Path(__file__).parent / "row_memory_cases.cuh"],
-            cuda_wrappers=EXPORTS,
-            extra_cuda_cflags=["-O1"],
-        )
+    def load(exports: Sequence[tuple[str, str]]) -> Any:
+        with simulated(check=True):
+            return kjit.load_jit(
+                "row_memory_cases",
+                cuda_files=[Path(__file__).parent / "row_memory_cases.cuh"],
+                cuda_wrappers=exports,
+                extra_cuda_cflags=["-O1"],
+            )
+
+    return InParts(load, EXPORTS, ["rms_norm", "look_up_0"])
+
+
+def first(names: Sequence[Any]) -> list[Any]:
+    """The first of them every day, the others every night."""
+    return [pytest.param(name, marks=pytest.mark.nightly if number else ()) for number, name in enumerate(names)]
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3])
 @pytest.mark.parametrize("columns", [17, 131, 1001])
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", first(OPS))
 def test_rows_that_begin_anywhere_are_read_inside_of_their_tensors(
     module: Any, op: str, columns: int, offset: int
 ) -> None:
@@ -43,7 +53,7 @@ def test_rows_that_begin_anywhere_are_read_inside_of_their_tensors(
 
 @pytest.mark.parametrize("offsets", [(1, 0, 0), (0, 1, 0), (3, 0, 1)])
 @pytest.mark.parametrize("columns", [17, 131])
-@pytest.mark.parametrize("number", LOOK_UPS)
+@pytest.mark.parametrize("number", first(LOOK_UPS))
 def test_so_are_the_rows_of_a_table(module: Any, number: int, columns: int, offsets: tuple[int, int, int]) -> None:
     for rows in (1, 40):
         gathering.check_look_up(module, number, (rows, columns), offsets, "cpu", absent=False)

@@ -29,6 +29,7 @@ def test_what_does_not_fit_is_refused() -> None:
         add_constant_highway(torch.zeros(6, dtype=torch.int32)[::2])
 
 
+@pytest.mark.nightly
 def test_torch_compile_takes_it_whole() -> None:
     x = torch.arange(40, dtype=torch.int32)
     assert torch.equal(torch.compile(add_constant_highway, fullgraph=True)(x), x + 1)

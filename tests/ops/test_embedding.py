@@ -36,6 +36,7 @@ def test_what_does_not_fit_is_refused(device: str) -> None:
         embedding(ids, table[:, :4])
 
 
+@pytest.mark.nightly
 def test_torch_compile_takes_it_whole(device: str) -> None:
     table, ids = torch.randn(3, 8, device=device), torch.tensor([2, 0], dtype=torch.int32, device=device)
     assert torch.equal(torch.compile(embedding, fullgraph=True)(ids, table), table[ids.long()])

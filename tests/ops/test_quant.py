@@ -125,6 +125,7 @@ def test_other_dtypes_are_refused(device: str) -> None:
         per_token_group_quant(torch.zeros(2, 128, device=device), 128, torch.int16)
 
 
+@pytest.mark.nightly
 def test_torch_compile_takes_them_whole(device: str) -> None:
     x = kjit.testing.random_tensor((65, 128), torch.bfloat16, device)
     out, scale = torch.compile(per_token_quant_fp8, fullgraph=True)(x)

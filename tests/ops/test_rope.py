@@ -135,6 +135,7 @@ def test_what_does_not_fit_is_refused(device: str) -> None:
         qknorm(q.double(), k.double(), weight, weight)
 
 
+@pytest.mark.nightly
 def test_torch_compile_takes_it_whole(device: str) -> None:
     q, k, _ = projection(3, (4, 2), 128, torch.bfloat16, device)
     weight = torch.ones(128, dtype=torch.bfloat16, device=device)

@@ -100,6 +100,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Op:
 @pytest.fixture
 def unrecorded(built: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Op:
     """The op in a new place, whose dates count as old: only the kernel sets those."""
+    if Toolchain.for_target(CPU).cxx.may_change:
+        pytest.skip("the C++ compiler is a script that may run another one the next time: nothing is recalled")
     monkeypatch.setattr(recall, "_SETTLING_NS", 0)
     monkeypatch.setattr(recall_writer, "_is_own_code_known", lambda: True)  # who edits kjit runs its tests at once
     shutil.copytree(built.home, tmp_path / "home")
@@ -287,7 +289,9 @@ class TestWhatTurnsItAway:
             of_cxx["another question"] = ["answer"]
             memo.write_text(json.dumps(document))
             assert op.find() == op.derive()
-            of_cxx["features"] = ["other"]
+            # Where the compiler is a script, what it starts is part of the question.
+            (features,) = (question for question in of_cxx if question.startswith("features"))
+            of_cxx[features] = ["other"]
             memo.write_text(json.dumps(document))
             assert op.find() is None
             for text in ("", "{}", '{"programs": []}', '{"programs": {}}'):

@@ -6,13 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import forks
 from typer.testing import CliRunner
 
 from kjit.cli import app
+
+Run = Callable[[str], "subprocess.CompletedProcess[str]"]
+Collected = Callable[[str], "dict[str, list[str] | bool]"]
 
 HEAD = """
 import kjit
@@ -51,18 +56,25 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(script: str) -> subprocess.CompletedProcess[str]:
-    """A Python without torch, unless the script imports it."""
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """A function that runs a script in a Python without torch, unless the script imports it."""
+    with forks("import kjit.cli, kjit.planning.wrappers, kjit.project") as started:
+        yield lambda script: started.run(script, cwd=Path.cwd())
 
 
-def collected(project: Path, wrapper: str) -> dict[str, list[str] | bool]:
-    """What is collected where `wrapper` is the only one."""
-    (project / "kernels" / "op.py").write_text(wrapper)
-    done = run(COLLECT)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, list[str] | bool] = json.loads(done.stdout)
-    return found
+@pytest.fixture
+def collected(project: Path, run: Run) -> Collected:
+    """A function that returns what is collected where a wrapper is the only one."""
+
+    def collect(wrapper: str) -> dict[str, list[str] | bool]:
+        (project / "kernels" / "op.py").write_text(wrapper)
+        done = run(COLLECT)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, list[str] | bool] = json.loads(done.stdout)
+        return found
+
+    return collect
 
 
 LABELS = ["op<fp32_t>", "op<bf16_t>"]
@@ -86,9 +98,9 @@ def every_night(more: str) -> Any:
         OP.format("outputs=lambda x: torch.empty_like(x)") + "f.register_autograd(lambda ctx, grad: grad)",
     ],
 )
-def test_a_wrapper_that_only_names_types_is_asked_without_torch(more: str, project: Path) -> None:
+def test_a_wrapper_that_only_names_types_is_asked_without_torch(more: str, project: Path, collected: Collected) -> None:
     (project / "beside.py").write_text("import torch\nLARGE = torch.float64\n")
-    found = collected(project, HEAD + more)
+    found = collected(HEAD + more)
     assert found == {"labels": LABELS, "failures": [], "has_torch": False, "left": []}
 
 
@@ -115,8 +127,8 @@ def test_a_wrapper_that_only_names_types_is_asked_without_torch(more: str, proje
         ),
     ],
 )
-def test_a_wrapper_that_needs_more_is_imported_with_torch(more: str, project: Path) -> None:
-    found = collected(project, HEAD + more)
+def test_a_wrapper_that_needs_more_is_imported_with_torch(more: str, collected: Collected) -> None:
+    found = collected(HEAD + more)
     assert found["labels"] == LABELS
     assert found["failures"] == []
     assert found["has_torch"]
@@ -126,8 +138,8 @@ def test_a_wrapper_that_needs_more_is_imported_with_torch(more: str, project: Pa
     "mistake",
     ["raise SystemExit(3)", "torch.no_such_name", *map(every_night, ["import no_such_module", "1 / 0"])],
 )
-def test_what_fails_to_import_fails_with_the_real_error(mistake: str, project: Path) -> None:
-    found = collected(project, HEAD + mistake)
+def test_what_fails_to_import_fails_with_the_real_error(mistake: str, collected: Collected, run: Run) -> None:
+    found = collected(HEAD + mistake)
     as_built = run(COLLECT.replace("collect_quickly", "collect"))
     assert found["failures"]
     assert found["failures"] == json.loads(as_built.stdout)["failures"]
@@ -140,8 +152,8 @@ def test_what_fails_to_import_fails_with_the_real_error(mistake: str, project: P
         "@kjit.torch_op(mutates_args=['y'])\ndef f(x: torch.Tensor) -> None: ...",
     ],
 )
-def test_an_op_that_cannot_be_is_an_error_here_too(op: str, project: Path) -> None:
-    (failure,) = collected(project, HEAD + op)["failures"]  # type: ignore[misc]
+def test_an_op_that_cannot_be_is_an_error_here_too(op: str, collected: Collected) -> None:
+    (failure,) = collected(HEAD + op)["failures"]  # type: ignore[misc]
     assert "op 'f'" in failure
 
 
@@ -152,17 +164,20 @@ def test_what_is_installed_in_an_environment_in_the_projects_folder_is_not_the_p
     packages.mkdir(parents=True)
     (packages / "installed.py").write_text("import torch\nIS_ENOUGH = True\n")
     monkeypatch.setenv("PYTHONPATH", str(packages), prepend=os.pathsep)
-    assert collected(project, HEAD + "import installed")["has_torch"]
+    (project / "kernels" / "op.py").write_text(HEAD + "import installed")
+    # Not forked: Python reads the variable as it starts.
+    done = subprocess.run([sys.executable, "-c", COLLECT], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["has_torch"]
 
 
-def test_torch_that_is_imported_already_is_taken(project: Path) -> None:
+def test_torch_that_is_imported_already_is_taken(project: Path, run: Run) -> None:
     (project / "kernels" / "op.py").write_text(HEAD)
     done = run(f"import torch\n{COLLECT}")
     assert '"has_torch": true' in done.stdout, done.stderr
     assert "kernels.op" in done.stdout
 
 
-def test_where_torch_is_not_installed_its_error_is_told(project: Path) -> None:
+def test_where_torch_is_not_installed_its_error_is_told(project: Path, run: Run) -> None:
     (project / "kernels" / "op.py").write_text(HEAD)
     hidden = "import importlib.util as util\nfind = util.find_spec\n"
     hidden += "util.find_spec = lambda name, *of: None if name == 'torch' else find(name, *of)\n"
@@ -173,7 +188,7 @@ def test_where_torch_is_not_installed_its_error_is_told(project: Path) -> None:
 
 
 @pytest.mark.usefixtures("project")
-def test_a_dry_run_of_what_kjit_new_writes_imports_no_torch() -> None:
+def test_a_dry_run_of_what_kjit_new_writes_imports_no_torch(run: Run) -> None:
     for pattern in ("elementwise", "rowwise", "gather", "scatter", "custom", "minimal"):
         done = CliRunner().invoke(app, ["new", f"an_{pattern}", "--pattern", pattern, "--device", "cuda,cpu"])
         assert done.exit_code == 0, done.output

@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "faults.py"
 COUNT, VARIANTS = 1, 20
@@ -30,9 +33,16 @@ FAULTS = (
 )
 
 
-def test_no_fault_makes_kjit_load_a_wrong_module_or_hang(tmp_path: Path) -> None:
+EVERY_DAY = ("Killed", "Flipped", "TwoVersions", "CompilerReplaced", "Recalled")
+"""One of each kind: of builds, of files in the cache, of kjit, of compilers, of what is recalled."""
+
+
+@pytest.mark.parametrize(
+    "faults", [pytest.param(EVERY_DAY, id="some"), pytest.param(FAULTS, id="all", marks=pytest.mark.nightly)]
+)
+def test_no_fault_makes_kjit_load_a_wrong_module_or_hang(tmp_path: Path, faults: Sequence[str]) -> None:
     done = subprocess.run(
-        [sys.executable, TOOL, "--json", f"--count={COUNT}", f"--variants={VARIANTS}", "--seed=1"],
+        [sys.executable, TOOL, "--json", f"--count={COUNT}", f"--variants={VARIANTS}", "--seed=1", "--only", *faults],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -41,7 +51,7 @@ def test_no_fault_makes_kjit_load_a_wrong_module_or_hang(tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (0, "")
     table = json.loads(done.stdout)
     injected = {name: row.pop("injected") for name, row in table.items()}
-    assert injected == {name: VARIANTS if name == "ManyVariants" else COUNT for name in FAULTS}
+    assert injected == {name: VARIANTS if name == "ManyVariants" else COUNT for name in faults}
     for name, row in table.items():
         assert row.pop("loads") >= COUNT, name
         assert row == {"wrong": 0, "hangs": 0, "crashes": 0}, name
