@@ -7,9 +7,8 @@
 // An export takes TensorView, TensorListView, Optional<T>, integers and floating-point numbers (range-checked), bool,
 // DLDataType, DLDevice, StringView, host::ffi::Tensor and raw pointers (such as a stream handle). It returns void,
 // bool, an integer, a floating-point number, or a Tensor, which `host::ffi::empty` allocates with torch's allocator. A
-// wrong argument is a TypeError that names the function, the position and the value passed; so is a tensor without
-// data. No exception crosses the C ABI.
-//
+// wrong argument is a TypeError that names the function, the position and the value passed; a tensor without data is an
+// error. No exception crosses the C ABI.
 // Only tvm-ffi's C header is included: a unit compiles in a fraction of the time that tvm-ffi's C++ headers take. A
 // unit that includes those too (kjit/tvm_ffi.h) may use all of their types in the same exports; tvm-ffi converts them.
 

@@ -8,7 +8,7 @@ namespace kjit::host::runtime {
 
 namespace details {
 
-/// `device_id`, or the current device's number.
+/// `device_id`, or the current device's index.
 KJIT_IMPL int resolve(int device_id) {
   if (device_id != kCurrentDevice) return device_id;
   int current = 0;
@@ -22,7 +22,7 @@ KJIT_IMPL int attribute(cudaDeviceAttr which, int device_id) {
   return value;
 }
 
-/// A property of a device that never changes.
+/// A constant property of a device.
 template <cudaDeviceAttr kWhich>
 int cached_attribute(int device_id, bool use_cache) {
   static DeviceCacheMap<int, -1> cache;
