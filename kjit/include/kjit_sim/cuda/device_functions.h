@@ -1,4 +1,4 @@
-// Empty: the simulated part of the CUDA runtime's C++ API is included in every unit.
+// Replaces CUDA's header: the simulated part of the CUDA runtime's C++ API.
 
 #pragma once
 
