@@ -32,7 +32,7 @@ INTEGERS = [(f"{sign}int{bits}", sign == "u", bits) for sign in ("", "u") for bi
 @pytest.mark.parametrize(("name", "unsigned", "bits"), INTEGERS)
 def test_an_integer_type_takes_exactly_its_range(module: Any, name: str, unsigned: bool, bits: int) -> None:
     low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    if name == "uint64":  # a result past 2^63 does not fit what an export returns: look at the half
+    if name == "uint64":  # an export cannot return more than 2^63: compare the half
         assert module.half_of_uint64(high) == high // 2
     else:
         assert module[f"echo_{name}"](high) == high
@@ -521,7 +521,7 @@ def test_a_tvm_ffi_error_keeps_its_kind(tvm_module: Any) -> None:
 
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_tensors_of_both_kinds_are_exchanged(tvm_module: Any, order: str) -> None:
-    """By functions written before tvm-ffi's C++ headers are included, with kjit's types, and after, with theirs."""
+    """In functions before tvm-ffi's C++ headers are included, with kjit's types, and after, with tvm-ffi's."""
     x = torch.arange(6.0).reshape(2, 3)
     assert tvm_module[f"same_{order}"](x).data_ptr() == x.data_ptr()
     like = tvm_module[f"like_{order}"](x, x)

@@ -1,6 +1,6 @@
-"""Every header compiles alone and without a warning: with the C++ compiler, clang where there is one, and nvcc.
+"""Every header compiles alone and without a warning: with the C++ compiler, clang if installed, and nvcc.
 
-Clang, and nvcc for the host too, compile them one by one every night, and together each time.
+Daily, clang and nvcc (for the host too) compile them together; nightly, one by one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SUPPORT = INCLUDE.parent / "csrc" / "support"
 HEADERS = sorted(
     path.relative_to(INCLUDE).as_posix()
     for path in (INCLUDE / "kjit").rglob("*")
-    # highway.h reads the file that includes it once more, and so is none without one: test_highway_header.py.
+    # highway.h re-includes the file that includes it, and so cannot compile alone: test_highway_header.py.
     if path.suffix in (".h", ".cuh") and path.name != "highway.h"
 )
-# Headers of the host that need the CUDA runtime's C headers, and nothing else of CUDA.
+# Host headers that need the CUDA runtime's C headers, and nothing else of CUDA.
 CUDA_HOST_HEADERS = ["kjit/launch.h", "kjit/runtime.cuh", "kjit/detail/row_spread.h"]
 HOST_HEADERS = [header for header in HEADERS if header.endswith(".h") and header not in CUDA_HOST_HEADERS]
-# Those that a kernel may include.
+# Headers that a kernel may include.
 NVCC_HEADERS = [header for header in HEADERS if header != "kjit/tvm_ffi.h" and not header.endswith("_cpu.h")]
 ARCHS = ["8.0", "8.9", "9.0a", "10.0a", "12.0"]
 TOOLKITS = [
@@ -39,7 +39,7 @@ TOOLKITS = [
     ("system", next((home for home in [Path("/usr/local/cuda")] if (home / "bin" / "nvcc").is_file()), None)),
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
-# clang 19 has something to say of `-march=native` on a CPU with AVX10.
+# clang 19 warns about `-march=native` on a CPU with AVX10.
 OF_THIS_CPU = ["-Wno-unknown-warning-option", "-Wno-invalid-feature-combination"]
 
 
@@ -58,26 +58,26 @@ def check(command: list[str]) -> None:
 
 
 def without_own_headers(flags: list[str]) -> list[str]:
-    """`flags` without kjit's folder among the system folders, where warnings would be silent."""
+    """`flags` without kjit's include folder as a system folder, which would suppress warnings."""
     place = flags.index(str(INCLUDE))
     assert flags[place - 1] == "-isystem"
     return flags[: place - 1] + flags[place + 1 :]
 
 
 def without_openmp(flags: list[str]) -> list[str]:
-    """`flags` for a compiler that may have no library for OpenMP."""
+    """`flags` for a compiler that may lack an OpenMP library."""
     return ["-fopenmp-simd" if flag == "-fopenmp" else flag for flag in flags]
 
 
 def unit(folder: Path, *headers: str) -> Path:
-    """A unit that includes `headers`, as an op's own code would see them: not as system headers, so that they warn."""
+    """A unit that includes `headers` as non-system headers, so that the compiler warns about them."""
     path = folder / "unit.cpp"
     path.write_text("".join(f'#include "{INCLUDE / header}"\n' for header in headers) + "int unused_name = 0;\n")
     return path
 
 
 def each(headers: Sequence[str]) -> list[Any]:
-    """The public headers, with those that they include; each of the private ones alone every night."""
+    """The public headers, daily; each private header alone, nightly."""
     return [
         pytest.param(h, marks=pytest.mark.nightly if h.startswith(("detail/", "kjit/detail/")) else ()) for h in headers
     ]
@@ -88,7 +88,7 @@ def test_the_headers_are_found() -> None:
 
 
 def check_headers(compiler: str, target: Target, folder: Path, *headers: str) -> None:
-    """`headers` in one unit, with the warnings on; with the functions in the headers, and without."""
+    """Compile `headers` in one unit with warnings, with the functions in the headers and without."""
     toolchain = toolchain_of(compiler, target)
     flags = without_own_headers(toolchain.cxx_flags(Spec("unit", cpp_files=[folder / "unit.cpp"])))
     if compiler == CLANG:
@@ -99,7 +99,7 @@ def check_headers(compiler: str, target: Target, folder: Path, *headers: str) ->
 
 
 def toolchain_of(compiler: str, target: Target) -> Toolchain:
-    """The toolchain whose C++ compiler this is: another one need not know its flags."""
+    """The toolchain of this C++ compiler: flags differ between compilers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CXX", compiler)
         return Toolchain.for_target(target)
@@ -144,10 +144,10 @@ def test_the_host_part_of_cuda_headers_compiles_with_clang(tmp_path: Path) -> No
     [pytest.param(case, marks=[pytest.mark.highway] if case == HIGHWAY_CASES else [], id=case.stem) for case in CASES],
 )
 def test_the_cases_compile_with_clang(case: Path) -> None:
-    """With g++ the modules that the other tests load are compiled, under the same warnings."""
+    """For g++, the other tests compile these modules under the same warnings."""
     assert CLANG is not None
     folders = [case.parent, *kjit.highway_include()] if case == HIGHWAY_CASES else []
-    # Of all levels, the lowest leaves the most to choose from.
+    # The lowest level leaves the most targets to choose from.
     target = Target.cpu("x86-64-v2" if case == HIGHWAY_CASES and platform.machine() == "x86_64" else None)
     flags = toolchain_of(CLANG, target).cxx_flags(Spec("unit", cpp_files=[case], extra_include_paths=folders))
     flags = [*without_openmp(without_own_headers(flags)), *OF_THIS_CPU]

@@ -1,4 +1,4 @@
-"""kjit/once.h: what runs once, for what, and what happens when it fails."""
+"""kjit/once.h: one-time initialisation, its keys, and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit/tensor.h: what a matcher accepts and how it says what does not fit."""
+"""kjit/tensor.h: what a matcher accepts, and the messages of mismatches."""
 
 from __future__ import annotations
 
