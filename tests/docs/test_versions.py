@@ -1,4 +1,4 @@
-"""docs/versions.md agrees with pyproject.toml and the source: declared versions, and private names of other projects."""
+"""docs/versions.md agrees with pyproject.toml and the source: declared versions, private names of other projects."""
 
 from __future__ import annotations
 
