@@ -388,8 +388,8 @@ void report_unwritten(Watch& w) {
   w.unwritten.address = 0;
   char variable[200], what[400];
   describe_shared(w, read.address, variable, sizeof(variable));
-  std::snprintf(what, sizeof(what), "%s %zu bytes of shared memory that the block has not written: %s",
-                verb(read.access), read.size, variable);
+  std::snprintf(what, sizeof(what), "%s %zu bytes of uninitialised shared memory: %s", verb(read.access), read.size,
+                variable);
   w.worker->current = &w.worker->threads[read.thread];
   accuse(what, read.place);
 }
@@ -439,7 +439,7 @@ constexpr uintptr_t kFarAway = uintptr_t{1} << 30;  // an access that misses a r
   }
   std::snprintf(what, sizeof(what), "%s %zu bytes at 0x%zx, %s", verb(access), size, static_cast<std::size_t>(at),
                 is_null              ? "which is at or near the null pointer"
-                : nearest[0] == '\0' ? "outside of everything that the launch was given"
+                : nearest[0] == '\0' ? "outside of all memory of the launch"
                                      : nearest);
   accuse(what, place);
 }
@@ -737,8 +737,8 @@ bool is_shared_variable(std::size_t offset, std::size_t size, Access access, con
     char what[300];
     std::snprintf(what, sizeof(what), "%s %zu bytes of the shared memory of block %u of its cluster, which %s",
                   verb(access), size, peer.rank,
-                  may_be_new ? "may not have begun: no barrier of the cluster came before"
-                             : "has ended: no barrier of the cluster kept it");
+                  may_be_new ? "may not have started: no cluster barrier came before"
+                             : "has ended: no cluster barrier kept it resident");
     accuse(what, place);
   }
   const Watch& there = *static_cast<const Watch*>(peer.checker);

@@ -139,8 +139,8 @@ dim3 cluster_dim() {
 void* in_block(std::uint32_t rank, const void* address) {
   const Worker& w = *worker;
   const Cluster& cluster = *w.cluster;
-  if (rank >= cluster.blocks) fail("block %u of a cluster of %u is asked for", rank, cluster.blocks);
-  if (!is_shared(address)) fail("%p, which is asked for in another block, is not in shared memory", address);
+  if (rank >= cluster.blocks) fail("block %u of a cluster of %u is requested", rank, cluster.blocks);
+  if (!is_shared(address)) fail("%p, which is mapped to another block, is not in shared memory", address);
   if (rank == w.rank) return const_cast<void*>(address);
   const Worker& there = *cluster.workers[rank];
   const char* const at = static_cast<const char*>(address);

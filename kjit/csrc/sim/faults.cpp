@@ -401,8 +401,7 @@ void describe_signal(const Fault& fault, const char* kernel, char* text, std::si
       std::snprintf(text, size, "kernel %s divides an integer by zero (or the smallest one by -1)", kernel);
       return;
     case SIGILL:
-      std::snprintf(text, size, "kernel %s stops at an instruction that cannot be carried out (__brkpt(), a trap)",
-                    kernel);
+      std::snprintf(text, size, "kernel %s stops at an invalid instruction (__brkpt(), a trap)", kernel);
       return;
     case SIGABRT:
       std::snprintf(text, size, "kernel %s was aborted by the C or C++ library", kernel);
@@ -424,16 +423,16 @@ void describe_signal(const Fault& fault, const char* kernel, char* text, std::si
   char where[120];
   if (is_unknown) {
 #ifdef __clang__
-    std::snprintf(where, sizeof(where), "uses a vector at a misaligned address, or an address that no memory can have");
+    std::snprintf(where, sizeof(where), "uses a vector at a misaligned address, or an invalid address");
 #else
-    std::snprintf(where, sizeof(where), "uses an address that no memory can have");
+    std::snprintf(where, sizeof(where), "uses an invalid address");
 #endif
   } else {
     std::snprintf(where, sizeof(where), "%s 0x%zx, %s", verb_of(fault.access), address,
                   fault.address < kNearNull   ? "which is at or near the null pointer"
-                  : fault.signal == SIGBUS    ? "which is memory that cannot be used"
-                  : fault.code == SEGV_ACCERR ? "where it may not"
-                                              : "where no memory is");
+                  : fault.signal == SIGBUS    ? "which is not usable memory"
+                  : fault.code == SEGV_ACCERR ? "which is not accessible that way"
+                                              : "which is not mapped");
   }
   std::snprintf(text, size, "an illegal memory access: kernel %s %s", kernel, where);
 }
@@ -468,7 +467,7 @@ void report_fault(Worker& w) {
   char others[200] = "";
   if (begun < launch.blocks && !launch.cooperative && launch.cluster.x * launch.cluster.y * launch.cluster.z <= 1) {
     std::snprintf(others, sizeof(others),
-                  "\n blocks from number %llu on have not begun: one that waits for a later one needs a cooperative "
+                  "\n blocks from number %llu on have not started: one that waits for a later one needs a cooperative "
                   "launch, or a cluster",
                   static_cast<unsigned long long>(begun));
   }

@@ -92,8 +92,7 @@ void release(void* memory, const char* how, const void* place) {
   const Inside inside;
   if (forget(memory)) return std::free(memory);
   char what[160];
-  std::snprintf(what, sizeof(what), "%s %p, which is no memory that a kernel has allocated, or is freed already", how,
-                memory);
+  std::snprintf(what, sizeof(what), "%s %p, which no kernel has allocated, or which is already freed", how, memory);
   accuse(what, place);
 }
 

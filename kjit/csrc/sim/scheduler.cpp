@@ -452,7 +452,7 @@ void describe_threads(const Worker& w, char* buffer, std::size_t room) {
     const char* const plural = is_one ? "s" : "";
     switch (first.state) {
       case State::kNew:
-        text.add("%s not begun", is_one ? "has" : "have");
+        text.add("%s not started", is_one ? "has" : "have");
         break;
       case State::kExited:
         text.add("ended");
@@ -611,7 +611,7 @@ __attribute__((noinline)) int barrier(BarrierOp op, int id, int count, int predi
     barrier.needed = needed;
     w.pending_barriers |= 1u << id;
   } else if (barrier.needed != needed) {
-    fail("barrier %d is waited at for %u threads and for %u", id, barrier.needed, needed);
+    fail("threads wait at barrier %d for %u threads and for %u", id, barrier.needed, needed);
   }
   ++barrier.arrived;
   barrier.votes += predicate != 0 ? 1 : 0;
@@ -804,7 +804,7 @@ extern "C" void __ubsan_handle_type_mismatch_v1(const Misaligned* found, const v
   if (!kjit_sim::is_in_kernel() || found->use > kReference) return;
   const char* const verb = found->use == kLoad ? "reads" : found->use == kStore ? "writes" : "uses";
   char what[400];
-  std::snprintf(what, sizeof(what), "%s %s at the misaligned address %p, which is no multiple of %u", verb,
+  std::snprintf(what, sizeof(what), "%s %s at the misaligned address %p, which is not a multiple of %u", verb,
                 found->type->name, address, 1u << found->log_alignment);
   if (kjit_sim::hooks.accuse != nullptr) kjit_sim::hooks.accuse(what, __builtin_return_address(0));
   kjit_sim::fail("%s:%u: a thread %s", found->file, found->line, what);

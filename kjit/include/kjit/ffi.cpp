@@ -61,7 +61,7 @@ KJIT_IMPL void check(int code, DebugInfo where) {
   if (code == 0) return;
   TVMFFIObjectHandle error = nullptr;
   TVMFFIErrorMoveFromRaised(&error);
-  if (error == nullptr) panic(where, "tvm-ffi reported an error without saying which");
+  if (error == nullptr) panic(where, "tvm-ffi reported an error without a message");
   const auto* cell = reinterpret_cast<const TVMFFIErrorCell*>(static_cast<const TVMFFIObject*>(error) + 1);
   Message message = host::details::failed_at(where);
   message << ": " << StringView(cell->message.data, cell->message.size);
@@ -106,7 +106,7 @@ KJIT_IMPL const DLTensor* Tensor::GetDLTensorPtr() const noexcept {
 }
 
 KJIT_IMPL TensorView Tensor::view(DebugInfo where) const {
-  if (object_ == nullptr) panic(where, "this is no tensor: it was never given one");
+  if (object_ == nullptr) panic(where, "this tensor is empty: it was never assigned one");
 #if KJIT_SIM
   if (::kjit_sim::note_tensor != nullptr) ::kjit_sim::note_tensor(*GetDLTensorPtr(), nullptr, -1);
 #endif
@@ -123,8 +123,7 @@ KJIT_IMPL Tensor empty(ShapeView shape, DLDataType dtype, DLDevice device, Debug
 #endif
   if (TVMFFIEnvGetDLPackManagedTensorAllocator() == nullptr) {
     panic(where,
-          "a new tensor takes its memory from where the tensors of the call come from (torch), and this call has ",
-          "been given none");
+          "a new tensor is allocated by the library of the call's tensors (torch), and this call has no tensors");
   }
   wanted.dtype = dtype;
   wanted.ndim = static_cast<int>(shape.size());
@@ -146,7 +145,7 @@ KJIT_IMPL Tensor alloc_workspace_tensor(std::size_t required_bytes, DLDevice dev
 }  // namespace ffi
 
 KJIT_IMPL const ffi::Tensor& Optional<ffi::Tensor>::value(DebugInfo where) const {
-  if (!has_value()) panic(where, "the value of an argument that is None was asked for");
+  if (!has_value()) panic(where, "value() of an argument that is None");
   return value_;
 }
 

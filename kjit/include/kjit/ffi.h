@@ -229,7 +229,7 @@ class Optional {
   explicit operator bool() const noexcept { return has_value_; }
   const T& value(DebugInfo where = {}) const {
     if (!has_value_) [[unlikely]] {
-      panic(where, "the value of an argument that is None was asked for");
+      panic(where, "value() of an argument that is None");
     }
     return value_;
   }
@@ -375,7 +375,7 @@ Tensor from_blob(void* data, ShapeView shape, DLDataType dtype, DLDevice device,
                  Optional<ShapeView> stride = {}, std::uint64_t byte_offset = 0) {
   using Blob = details::Blob<std::decay_t<Fn>>;
   RuntimeCheck(!stride.has_value() || (*stride).size() == shape.size(),
-               "from_blob: a shape and a stride of other ranks");
+               "from_blob: shape and stride have different ranks");
   const StrideView strides(stride.has_value() ? (*stride).data() : nullptr, shape);
   return Blob::make(new Blob(data, std::forward<Fn>(deleter)), shape, strides, dtype, device, byte_offset);
 }

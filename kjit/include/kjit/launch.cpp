@@ -121,7 +121,7 @@ KJIT_IMPL void LaunchKernel::check_limits() const {
   const bool grid_fits = grid_.x >= 0 && grid_.y >= 0 && grid_.z >= 0 && grid_.x <= kMaxGridX &&
                          grid_.y <= kMaxGridYZ && grid_.z <= kMaxGridYZ;
   if (!grid_fits) {
-    panic(where_, "a grid of ", grid_.x, " x ", grid_.y, " x ", grid_.z, " blocks is past the hardware's limit of ",
+    panic(where_, "a grid of ", grid_.x, " x ", grid_.y, " x ", grid_.z, " blocks exceeds the hardware's limit of ",
           kMaxGridX, " x ", kMaxGridYZ, " x ", kMaxGridYZ);
   }
   const bool each_fits = block_.x > 0 && block_.y > 0 && block_.z > 0 && block_.x <= kMaxThreads &&

@@ -179,7 +179,7 @@ class LaunchKernel {
   /// Launches `kernel`; the arguments are converted to the kernel's parameters.
   template <typename... Parameters, typename... Args>
   void operator()(void (*kernel)(Parameters...), Args&&... args) const {
-    static_assert(sizeof...(Parameters) == sizeof...(Args), "the kernel takes another number of arguments");
+    static_assert(sizeof...(Parameters) == sizeof...(Args), "the kernel takes a different number of arguments");
     launch_converted(kernel, static_cast<Parameters>(std::forward<Args>(args))...);
   }
   template <typename Kernel, typename... Args>

@@ -290,7 +290,7 @@ class Matching {
       if (symbol == nullptr || symbol->has_value_) continue;
       if (unknown != nullptr) {
         panic(by_.where, "'", unknown->get_name(), "' and '", symbol->get_name(),
-              "' have no value yet: verify a tensor that has one of these sizes ahead of this one");
+              "' have no value yet: verify a tensor that has one of these sizes before this one");
       }
       unknown = symbol;
     }
@@ -302,7 +302,7 @@ class Matching {
         __builtin_mul_overflow(product, value(expected.times, 1), &product) ||
         __builtin_add_overflow(expected.plus, value(expected.more, 0), &plus) ||
         __builtin_sub_overflow(size, plus, &rest)) {
-      return is_wrong(expected, size, what, dimension, "expected what has more than 63 bits");
+      return is_wrong(expected, size, what, dimension, "expected a size of more than 63 bits");
     }
     if (unknown != nullptr && unknown != expected.more) {  // (size - plus) * divisor must be a multiple of the product
       std::int64_t multiple = 0;
@@ -398,8 +398,8 @@ class Matching {
       seen[next] = true;
       if (view_.shape()[next] == 1) continue;
       if (stride(next) < taken) {
-        cause_ << "Tensor has elements that share memory, and is written to: the stride of dimension " << next << " is "
-               << stride(next) << ", and what lies within takes " << taken;
+        cause_ << "Tensor has overlapping elements, and is written to: the stride of dimension " << next << " is "
+               << stride(next) << ", and the dimensions within it span " << taken;
         return false;
       }
       taken += (view_.shape()[next] - 1) * stride(next);
@@ -478,7 +478,7 @@ KJIT_IMPL details::SizeRef operator*(const details::SizeRef& a, const details::S
   details::SizeRef size(std::int64_t{1});
   if (count > 2 || !is_product(a) || !is_product(b) || __builtin_mul_overflow(a.value, b.value, &size.value) ||
       size.value < 1) {
-    panic({}, "a size is a product of positive numbers and at most two symbols, ahead of a division or a sum");
+    panic({}, "a size is a product of positive numbers and at most two symbols, before any division or sum");
   }
   size.symbol = found[0];
   size.times = found[1];
@@ -489,7 +489,7 @@ KJIT_IMPL details::SizeRef operator*(const details::SizeRef& a, const details::S
 KJIT_IMPL details::SizeRef operator/(const details::SizeRef& size, std::int64_t divisor) {
   if (divisor < 1) panic({}, "a size cannot be divided by ", divisor);
   if (size.divisor != 1 || size.more != nullptr || size.plus != 0 || (!size.is_computed && size.symbol == nullptr)) {
-    panic({}, "a size is divided once, ahead of a sum");
+    panic({}, "a size is divided at most once, before any sum");
   }
   details::SizeRef quotient = size;
   quotient.divisor = divisor;

@@ -92,7 +92,7 @@ struct grid {
 
   template <typename... P, typename... Args>
   void run(void (*kernel)(P...), Args&&... args) const {
-    static_assert(sizeof...(P) == sizeof...(Args), "the kernel takes another number of arguments");
+    static_assert(sizeof...(P) == sizeof...(Args), "the kernel takes a different number of arguments");
     run_converted(kernel, static_cast<P>(std::forward<Args>(args))...);
   }
   template <typename F, typename... Args>

@@ -139,10 +139,10 @@ struct MathParameter {
       static_assert(kFits, "term() takes a reference, and changes no tensor: drop & from the type of its parameter");
     } else if constexpr (!kWrites && IsResult<Parameter>) {
       KJIT_CHECK_MATH(kFunction, kFits,
-                      "takes a reference, and the tensor at its place in the call is only read: In, not Mut or Out");
+                      "takes a reference, and the tensor at its position in the call is only read: In, not Mut or Out");
     } else {
       KJIT_CHECK_MATH(kFunction, kFits,
-                      "takes another type than compute_t<T>, in which elements of the tensor are computed");
+                      "takes a type other than compute_t<T>, in which elements of the tensor are computed");
     }
     return kFits;
   }
@@ -169,7 +169,7 @@ constexpr bool check_element() {
     using Element = Signature<decltype(&Math::element)>;
     if constexpr (Element::kCount != sizeof...(Operands)) {
       static_assert(Element::kCount == sizeof...(Operands),
-                    "element() takes another number of values than there are tensors in the call");
+                    "element() takes a different number of values than the call has tensors");
       return false;
     } else if constexpr (!Element::kIsConst) {
       static_assert(Element::kIsConst, "element() is not const: add const after its parameters");
