@@ -226,7 +226,7 @@ def test_light_types_chosen_too_late_are_an_error(tmp_path: Path) -> None:
     command = [str(toolchain.cuda.nvcc.path), *toolchain.nvcc_flags(Spec("late", cuda_files=[late]))]
     done = subprocess.run([*command, "-E", str(late)], capture_output=True, text=True)
     assert done.returncode != 0
-    assert "define it ahead of the first #include" in done.stderr
+    assert "define it before the first #include" in done.stderr
 
 
 @pytest.mark.parametrize("source", ["host.cpp", pytest.param("cuda.cpp", marks=pytest.mark.nvcc)])

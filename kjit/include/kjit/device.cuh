@@ -33,13 +33,13 @@
 #define KJIT_CUDA_ARCH 0
 #elif defined(__CUDA_ARCH__)
 static_assert(__CUDA_ARCH__ >= KJIT_CUDA_ARCH && __CUDA_ARCH__ / 100 == KJIT_CUDA_ARCH / 100,
-              "KJIT_CUDA_ARCH names another architecture than the one compiled for");
+              "KJIT_CUDA_ARCH differs from the architecture that is compiled for");
 #endif
 #define KJIT_ARCH_HOPPER_OR_GREATER (KJIT_CUDA_ARCH >= 900)
 #define KJIT_ARCH_BLACKWELL_OR_GREATER (KJIT_CUDA_ARCH >= 1000 && CUDART_VERSION >= 12090)
 
 #if defined(KJIT_LIGHT_TYPES) && KJIT_CUDA_TYPES
-#error "KJIT_LIGHT_TYPES is defined too late: define it ahead of the first #include"
+#error "KJIT_LIGHT_TYPES is defined too late: define it before the first #include"
 #endif
 
 namespace kjit {

@@ -54,7 +54,7 @@ namespace host {
 template <typename Math, typename... Operands>
 void elementwise(const Math& math, std::int64_t numel, const SymbolicDevice& device, const Operands&... tensors) {
   constexpr bool kIsWhole = (!Operands::kIsStrided && ...);
-  static_assert(kIsWhole, "rows that do not follow each other need RowSizes in place of the number of elements");
+  static_assert(kIsWhole, "strided rows need RowSizes instead of the number of elements");
   if constexpr (kIsWhole && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
     run_elementwise(math, numel, device.unwrap(), BoundOperands<Math, Operands...>(), tensors...);

@@ -50,7 +50,7 @@ template <typename Math, typename T, typename... Operands>
 void gather(const Math& math, const GatherSizes& sizes, const SymbolicDevice& device, const Index<T>& index,
             const Operands&... tensors) {
   constexpr bool kReadsTables = ((Operands::kPlace != Place::kTable || !Operands::kIsWritten) && ...);
-  static_assert((!Operands::kIsStrided && ...), "gather() takes rows that follow each other, and no Strided");
+  static_assert((!Operands::kIsStrided && ...), "gather() takes contiguous rows, not Strided ones");
   static_assert(kReadsTables, "gather() only reads tables; scatter() of <kjit/patterns/scatter.h> writes to them");
   if constexpr (kReadsTables && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;

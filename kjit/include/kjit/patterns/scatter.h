@@ -51,9 +51,9 @@ template <typename Math, typename T, typename... Operands>
 void scatter(const Math& math, const ScatterSizes& sizes, const SymbolicDevice& device, const Index<T>& index,
              const Operands&... tensors) {
   constexpr bool kWritesTables = ((Operands::kPlace == Place::kTable || !Operands::kIsWritten) && ...);
-  static_assert(kWritesTables, "scatter() writes to tables alone: OutTable or MutTable, not Out or Mut");
+  static_assert(kWritesTables, "scatter() only writes to tables: OutTable or MutTable, not Out or Mut");
   static_assert((Operands::kIsWritten || ...), "scatter() writes to a table, and none is given: OutTable or MutTable");
-  static_assert((!Operands::kIsStrided && ...), "scatter() takes rows that follow each other, and no Strided");
+  static_assert((!Operands::kIsStrided && ...), "scatter() takes contiguous rows, not Strided ones");
   if constexpr (kWritesTables && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
     run_scatter(math, sizes, device.unwrap(), BoundOperands<Math, Operands...>(), index, tensors...);
