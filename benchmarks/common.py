@@ -121,7 +121,7 @@ class Kernel:
 
 def nvcc_flags(arch: str) -> list[str]:
     """What SGLang's JIT gives to nvcc, and kjit too, for both the same."""
-    from kjit.engine.toolchain.toolchain import find_cxx
+    from kjit.engine.toolchain.compilers import find_cxx
 
     digits = CudaArch.parse(arch).digits
     target = f"-gencode=arch=compute_{digits},code=sm_{digits}"
@@ -131,7 +131,7 @@ def nvcc_flags(arch: str) -> list[str]:
 
 def sglang_flags(root: Path, arch: str) -> list[str]:
     """All flags for a unit of SGLang's."""
-    from kjit.engine.toolchain.toolchain import tvm_ffi_include
+    from kjit.engine.toolchain.locations import tvm_ffi_include
 
     own = [f"-DSGL_CUDA_ARCH={CudaArch.parse(arch).number}", f"-I{_sglang_jit(root) / 'include'}"]
     return [*nvcc_flags(arch), *own, f"-I{tvm_ffi_include()}"]
@@ -139,7 +139,9 @@ def sglang_flags(root: Path, arch: str) -> list[str]:
 
 def build_sglang(kernel: Kernel, root: Path, arch: str, folder: Path) -> Path:
     """Compile and link one of SGLang's kernels; the library."""
-    from kjit.engine.toolchain.toolchain import find_cuda, find_cxx, tvm_ffi_library
+    from kjit.engine.toolchain.compilers import find_cxx
+    from kjit.engine.toolchain.cuda import find_cuda
+    from kjit.engine.toolchain.locations import tvm_ffi_library
 
     cuda = find_cuda()
     unit, library = folder / "cuda.cu", folder / f"{kernel.name}.so"
@@ -356,7 +358,7 @@ def has_gpu() -> bool:
 
 def nvcc_missing() -> str | None:
     """Why no CUDA source can be compiled here, or None."""
-    from kjit.engine.toolchain.toolchain import find_cuda
+    from kjit.engine.toolchain.cuda import find_cuda
     from kjit.errors import KjitError
 
     try:

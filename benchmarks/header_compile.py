@@ -29,7 +29,9 @@ from pathlib import Path
 import common
 
 from kjit.engine.compile.compile import wrapper_unit
-from kjit.engine.toolchain.toolchain import find_cuda, find_cxx, kjit_include, tvm_ffi_include
+from kjit.engine.toolchain.compilers import find_cxx
+from kjit.engine.toolchain.cuda import find_cuda
+from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.spec import CudaArch
 
 _ARCH = "9.0a"

@@ -1,7 +1,7 @@
 """The speed of what `kjit new` writes, unchanged, against `copy_` of as many bytes and PyTorch's own ops.
 
     python benchmarks/scaffold_speed.py [--patterns elementwise,rowwise,gather] [--dtypes float32,float16,bfloat16]
-                                        [--quick]
+                                        [--quick] [--unaligned]
 
 An op of each pattern is scaffolded into a temporary folder and measured as it stands:
 
@@ -10,11 +10,12 @@ An op of each pattern is scaffolded into a temporary folder and measured as it s
 - `take_rows`: a random permutation of the rows of a table, against `torch.index_select(out=)`.
 
 Tensors of 64 MiB to 4 GiB are compared with `copy_` of the bytes that the op has to move, and small ones with PyTorch's
-op. Every timing is a CUDA graph over so many sets of tensors that the cache is cold, repeated until the median is known
-to half a percent; `copy_` is timed outside of a graph too, and the faster counts. Ahead of timings of large tensors the
-GPU rests, so that its power limit does not hold clocks down for what ran before; a line says so where it did in the
-op's own time. It needs a GPU and nvcc, and exits with status 2 where one is missing; `cpu_speed.py` measures the same
-ops on the CPU.
+op. With `--unaligned` there are rows and look-ups of 256 MiB alone whose rows are not aligned to 16 bytes. Every timing
+is a CUDA graph over so many sets of tensors that the cache is cold, repeated until the median is known to half a
+percent; `copy_` is timed outside of a graph too, and the faster counts. Ahead of timings of large tensors the GPU
+rests, so that its power limit does not hold clocks down for what ran before; a line says so where it did in the op's
+own time. It needs a GPU and nvcc, and exits with status 2 where one is missing; `cpu_speed.py` measures the same ops on
+the CPU.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--patterns", default=",".join(_LARGE))
     parser.add_argument("--dtypes", default="float32,float16,bfloat16")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, and shorter measurements")
+    parser.add_argument("--unaligned", action="store_true", help="rows and look-ups that are not aligned alone")
     options = parser.parse_args(args)
     unknown = set(options.patterns.split(",")) - set(_LARGE)
     if unknown:
@@ -69,9 +71,15 @@ def main(args: Sequence[str] | None = None) -> None:
     common.print_machine(gpu=True)
     with tempfile.TemporaryDirectory() as folder, quick() if options.quick else nullcontext():
         for pattern in options.patterns.split(","):
+            if options.unaligned and pattern not in _UNALIGNED:
+                continue
             op = common.OF_PATTERN[pattern]
             calls = common.scaffold(Path(folder), "scaffolded_kernels", op), common.torch_side(op)
             for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
+                if options.unaligned:
+                    cases = list(_UNALIGNED[pattern](dtype))
+                    _report(f"{pattern}, unaligned, {dtype}", calls, cases, copy=True)
+                    continue
                 for title, sizes, copy in (("", _LARGE[pattern], True), (", small", _SMALL[pattern], False)):
                     cases = list(sizes(dtype, options.quick))
                     _report(f"{pattern}, {dtype}{title}", calls, cases, copy=copy)
@@ -184,6 +192,10 @@ def _odd_gather_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]
     return [] if short or dtype.itemsize > 2 else [(size // n, n) for n in (514, 602, 1034, 2002) for size in sizes]
 
 
+def _unaligned_shapes(dtype: torch.dtype) -> list[tuple[int, int]]:
+    return [(256 * _MIB // n // dtype.itemsize, n) for n in (67, 257, 1001, 2049, 4097, 10001, 20001, 50257)]
+
+
 def _small_shapes(short: bool) -> list[tuple[int, int]]:
     return [(rows, n) for n in ([4096] if short else [64, 256, 1024, 4096, 16384, 65536]) for rows in (1, 8, 64)]
 
@@ -200,6 +212,11 @@ _SMALL: dict[str, Callable[[torch.dtype, bool], Iterator[Case]]] = {
     "gather": lambda dtype, short: _gather(dtype, [(rows, 4 * n) for rows, n in _small_shapes(short)]),
 }
 """The cases to compare with PyTorch alone."""
+_UNALIGNED: dict[str, Callable[[torch.dtype], Iterator[Case]]] = {
+    "rowwise": lambda dtype: _rowwise(dtype, _unaligned_shapes(dtype)),
+    "gather": lambda dtype: _gather(dtype, [(rows, n * dtype.itemsize) for rows, n in _unaligned_shapes(dtype)]),
+}
+"""Of these patterns the cases of `--unaligned`, compared with `copy_`."""
 
 
 if __name__ == "__main__":

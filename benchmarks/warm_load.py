@@ -174,7 +174,7 @@ def _load_cuda_runtime() -> None:
 
     import torch
 
-    from kjit.engine.toolchain.toolchain import find_cuda
+    from kjit.engine.toolchain.cuda import find_cuda
 
     if torch.cuda.is_available():
         torch.cuda.init()

@@ -23,11 +23,13 @@ from kjit import env
 from kjit.engine.cache.folders import is_noexec
 from kjit.engine.cache.staging import temporary_root
 from kjit.engine.compile.eager_calls import python_header
+from kjit.engine.toolchain.archs import gpu_archs
 from kjit.engine.toolchain.compilers import ask, find_cxx, find_host_cxx
 from kjit.engine.toolchain.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
+from kjit.engine.toolchain.locations import tvm_ffi_include, tvm_ffi_library
 from kjit.engine.toolchain.memo import open_memo
 from kjit.engine.toolchain.nvrtc import find_nvrtc
-from kjit.engine.toolchain.toolchain import find_launcher, find_ninja, gpu_archs, tvm_ffi_include, tvm_ffi_library
+from kjit.engine.toolchain.programs import find_launcher, find_ninja
 from kjit.errors import KjitError, ToolchainError
 from kjit.runtime import gpus
 from kjit.runtime.highway import find_highway

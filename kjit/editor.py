@@ -18,12 +18,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kjit.engine.toolchain.archs import gpu_archs
 from kjit.engine.toolchain.compilers import Compiler, ask, find_cxx
 from kjit.engine.toolchain.cuda import CudaToolkit, find_cuda
-from kjit.engine.toolchain.toolchain import gpu_archs, kjit_include, runtime_target, tvm_ffi_include
+from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.errors import ToolchainError, UsageError
 from kjit.project import Project
 from kjit.runtime.highway import highway_include
+from kjit.runtime.load import runtime_target
 from kjit.spec import CudaArch
 
 DEFAULT_ARCH = CudaArch(9, 0, "a")

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from kjit.engine.cache.store import Artifact
-from kjit.engine.diagnostics.diagnostics import shown_path
 from kjit.engine.diagnostics.machine_code import Instruction, Kernel, Place, read_library
+from kjit.engine.diagnostics.printed import shown_path
 from kjit.engine.diagnostics.symbols import base_name, demangle, short_names
 from kjit.engine.reports import report_of
-from kjit.engine.toolchain.toolchain import kjit_include
+from kjit.engine.toolchain.locations import kjit_include
 from kjit.errors import KjitError, UsageError
 from kjit.spec import Spec, Target, Variant
 

@@ -21,7 +21,7 @@ from kjit.engine import pool
 from kjit.engine.cache.artifact import Artifact, read_artifact
 from kjit.engine.cache.contents import Entry
 from kjit.engine.cache.store import Store
-from kjit.engine.toolchain.toolchain import gpu_archs
+from kjit.engine.toolchain.archs import gpu_archs
 from kjit.errors import UsageError
 from kjit.planning import wrappers
 from kjit.project import Project

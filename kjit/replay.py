@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from kjit.errors import KjitError
 from kjit.project import Project, Raised, find_pyproject, read_project, run_of_project
+from kjit.runtime.call_files import Call as Call
+from kjit.runtime.call_files import last_calls as last_calls
+from kjit.runtime.call_files import read as read
 from kjit.runtime.calls import REFUSALS, Caller, apply, one_line
-from kjit.runtime.calls import Call as Call
-from kjit.runtime.calls import last_calls as last_calls
-from kjit.runtime.calls import read as read
 
 if TYPE_CHECKING:
     from kjit.testing.op_test import OpTest

@@ -55,7 +55,7 @@ def _why_no_gpu() -> str:
 
 @cache
 def _why_no_nvcc() -> str:
-    from kjit.engine.toolchain.toolchain import find_cuda
+    from kjit.engine.toolchain.cuda import find_cuda
 
     try:
         find_cuda()
@@ -116,7 +116,7 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_cache: Pa
 @pytest.fixture
 def without_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """CUDA's headers and libraries, in a folder where there is no nvcc."""
-    from kjit.engine.toolchain.toolchain import find_cuda
+    from kjit.engine.toolchain.cuda import find_cuda
 
     cuda = find_cuda()
     home = tmp_path / "cuda"

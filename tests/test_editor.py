@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from kjit.cli import app
 from kjit.editor import compile_commands, editor_flags, write_editor_files
 from kjit.engine.toolchain import cuda as cuda_module
-from kjit.engine.toolchain.toolchain import kjit_include
+from kjit.engine.toolchain.locations import kjit_include
 from kjit.errors import UsageError
 from kjit.project import Project, find_project
 from kjit.runtime import gpus

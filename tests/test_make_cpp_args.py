@@ -16,7 +16,7 @@ import torch
 
 import kjit
 from kjit import make_cpp_args
-from kjit.engine.toolchain.toolchain import find_cxx
+from kjit.engine.toolchain.compilers import find_cxx
 from kjit.spec import CPP_DTYPES
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.diagnostics.machine_code import Instruction, Kernel
-from kjit.engine.toolchain.toolchain import kjit_include
+from kjit.engine.toolchain.locations import kjit_include
 from kjit.inspection import Code
 from kjit.sanitizing import (
     Finding,

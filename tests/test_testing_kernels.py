@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kjit.engine.diagnostics.diagnostics import KernelResources
 from kjit.engine.diagnostics.machine_code import Instruction, Kernel
+from kjit.engine.diagnostics.printed import KernelResources
 from kjit.testing import Kernels
 
 

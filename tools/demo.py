@@ -15,7 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kjit.engine.toolchain import toolchain
+from kjit.engine.toolchain.archs import gpu_archs
+from kjit.engine.toolchain.cuda import find_cuda
 from kjit.errors import ToolchainError
 
 BIN = Path(sys.executable).parent
@@ -32,7 +33,7 @@ def run(folder: Path, *command: str) -> None:
 
 def has_nvcc() -> bool:
     try:
-        toolchain.find_cuda()
+        find_cuda()
     except ToolchainError as error:
         print(f"CUDA is left out: {error.message}")
         return False
@@ -47,7 +48,7 @@ def main() -> None:
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     cuda = has_nvcc()
-    gpu = cuda and bool(toolchain.gpu_archs())
+    gpu = cuda and bool(gpu_archs())
     print(f"$ cd {folder}")
 
     run(folder, "kjit", "doctor")

@@ -775,7 +775,7 @@ class Compilers:
 
     def __post_init__(self) -> None:
         from kjit.engine.toolchain.compilers import find_cxx
-        from kjit.engine.toolchain.toolchain import tvm_ffi_include, tvm_ffi_library
+        from kjit.engine.toolchain.locations import tvm_ffi_include, tvm_ffi_library
 
         with _environment(KJIT_CACHE_DIR=str(self.folder / "known")):
             self.real = find_cxx().path

@@ -37,7 +37,7 @@ import kjit
 from kjit.compat import sglang as compat
 from kjit.engine import miss
 from kjit.engine.toolchain.cuda import find_cuda
-from kjit.engine.toolchain.toolchain import tvm_ffi_include
+from kjit.engine.toolchain.locations import tvm_ffi_include
 from kjit.spec import Spec, Target, Variant
 
 RELEASE = "sglang==0.5.23"

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import math
 import os
-import signal
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kjit import env
 from kjit.cli import complete, console, text
-from kjit.errors import CompileError, KjitError, UsageError
+from kjit.errors import CompileError, UsageError
 from kjit.spec import TargetKind
 
 if TYPE_CHECKING:
-    from rich.progress import Task
-    from rich.text import Text
-
     from kjit.engine.bundle_writer import Change, Written
-    from kjit.engine.cache.artifact import Artifact
-    from kjit.engine.cache.store import Store
-    from kjit.engine.diagnostics.diagnostics import KernelResources
-    from kjit.engine.outcomes import Event, Outcome
+    from kjit.engine.diagnostics.printed import KernelResources
+    from kjit.engine.outcomes import Outcome
     from kjit.project import Project
     from kjit.spec import Variant
-
-_ENDED_BY = 128  # plus the signal's number, as in shells
-_WORTH_TELLING_S = 10.0
-_DEAF_S = 10.0  # to a second signal: longer than the grace period in run.py
 
 
 def build(
@@ -106,6 +90,7 @@ def build(
     Exit status 1: a variant does not compile, a wrapper fails to import, or the cache cannot be written and there is no
     --out.
     """
+    from kjit.cli.building import build_variants, print_errors
     from kjit.engine import bundle_writer, pool, reports
     from kjit.engine.cache.store import Store
     from kjit.planning import wrappers
@@ -115,7 +100,7 @@ def build(
     kinds = _kinds(target or ())
     if cuda_compiler is not None:
         if cuda_compiler not in ("auto", "nvcc", "nvrtc"):
-            raise UsageError(f"--cuda-compiler is '{cuda_compiler}'.", hint="say auto, nvcc or nvrtc")
+            raise UsageError(f"--cuda-compiler is '{cuda_compiler}'.", hint="auto, nvcc or nvrtc")
         os.environ[env.CUDA_COMPILER] = cuda_compiler
     if only and out is None:
         raise UsageError("--only is about a bundle, and there is no --out.", hint="name its folder with --out")
@@ -139,7 +124,7 @@ def build(
     specs = collected.specs()
     if variants and not kinds and not arch:
         if out is not None:
-            variants = _of_bundle_for(variants)
+            variants = bundle_writer.variants_of_bundle(variants)
     elif specs:
         targets, left_out = choose_targets(specs, kinds, arch or (), needs_all=out is not None)
         variants = collected.variants(targets if out is None else bundle_writer.targets_of_bundle(targets))
@@ -153,7 +138,7 @@ def build(
     outcomes, beside = (
         (pool.look_up_all(variants, store), [])
         if dry_run
-        else build_variants(variants, store, jobs, verbose, out is not None)
+        else build_variants(variants, store, jobs=jobs, verbose=verbose, to_ship=out is not None)
     )
     failures = [outcome.error for outcome in outcomes if outcome.error is not None]
     is_done = not failures and not collected.failures
@@ -165,16 +150,16 @@ def build(
     elif out is not None and is_done and dry_run:
         change = bundle_writer.preview(out, variants, only=only)
         # Whether kjit's own module is needed is known only when wrappers are imported with torch.
-        lists = {name: _of_wrappers(getattr(change, name)) for name in ("kept", "others", "removed", "replaced")}
+        lists = {name: _own_modules(getattr(change, name)) for name in ("kept", "others", "removed", "replaced")}
         change = dataclasses.replace(change, **lists)
     if json:
         failed = [{"op": op, "error": error.message} for op, error in collected.failures]
-        document: dict[str, object] = {"variants": [*map(_to_json, outcomes)], "wrappers": failed}
+        document: dict[str, object] = {"variants": [*map(reports.to_json, outcomes)], "wrappers": failed}
         console.print_json(
             document
             | {
                 "left_out": left_out,
-                "bundle": (None if written is None else _of_bundle(written)),
+                "bundle": (None if written is None else _bundle_to_json(written)),
                 "change": (None if change is None else dataclasses.asdict(change)),
             }
         )
@@ -190,26 +175,16 @@ def build(
         which = "It was" if repeated == len(failures) == 1 else f"{repeated} of them were"
         console.note(f"{which} not compiled again: nothing that this depends on has changed since it failed.")
     if written is not None:
-        _tell_of_bundle(written, project, is_result=not json)
+        _print_bundle(written, project, is_result=not json)
     if change is not None and out is not None:
-        _tell_of_change(change, dry_run=dry_run, declares_all=not ops)
+        _print_change(change, dry_run=dry_run, declares_all=not ops)
     if not is_done:
         if out is not None and not dry_run:
             console.note(f"The bundle {out} is not written: it must be complete.")
         raise typer.Exit(1)
 
 
-def _of_bundle_for(variants: list[Variant]) -> list[Variant]:
-    """The variants to build so that a bundle serves `variants`."""
-    from kjit.engine import bundle_writer
-    from kjit.spec import Variant
-
-    specs = dict.fromkeys(each.spec for each in variants)
-    targets = {spec: [each.target for each in variants if each.spec == spec] for spec in specs}
-    return [Variant(spec, target) for spec in specs for target in bundle_writer.targets_of_bundle(targets[spec])]
-
-
-def _of_bundle(written: Written) -> dict[str, object]:
+def _bundle_to_json(written: Written) -> dict[str, object]:
     return {
         "folder": str(written.folder),
         "modules": written.modules,
@@ -219,7 +194,8 @@ def _of_bundle(written: Written) -> dict[str, object]:
     }
 
 
-def _tell_of_bundle(written: Written, project: Project, *, is_result: bool) -> None:
+def _print_bundle(written: Written, project: Project, *, is_result: bool) -> None:
+    """Print a bundle that was written, on stdout if it is the result of the command."""
     from kjit.runtime import load
 
     counts = f"{text.count(written.modules, 'module')}, {text.count(written.libraries, 'library', 'libraries')}"
@@ -230,7 +206,7 @@ def _tell_of_bundle(written: Written, project: Project, *, is_result: bool) -> N
         console.note(f"The wrappers look for it in {project.display(beside)}: ship it there.")
 
 
-def _tell_of_change(change: Change, *, dry_run: bool, declares_all: bool) -> None:
+def _print_change(change: Change, *, dry_run: bool, declares_all: bool) -> None:
     """Print the changes of an existing bundle."""
     for names, done, would in (
         (change.replaced, "replaced", "would be replaced"),
@@ -239,26 +215,28 @@ def _tell_of_change(change: Change, *, dry_run: bool, declares_all: bool) -> Non
     ):
         if names:
             console.note(f"{would if dry_run else done}: {_few(names)}")
-    others = _of_wrappers(change.others)
+    others = _own_modules(change.others)
     if change.kept and others and declares_all:
         console.note(f"No wrapper declares {_few(others)} any longer; --only removes that.")
     for doubt in change.doubts:
         console.note(f"in doubt: {doubt}")
 
 
-def _of_wrappers(names: Iterable[str]) -> tuple[str, ...]:
-    """The modules and libraries that are not kjit's own."""
+def _own_modules(names: Iterable[str]) -> tuple[str, ...]:
+    """The modules and libraries of wrappers, without those of kjit itself."""
     from kjit.runtime.native import NAME
 
     return tuple(name for name in names if not name.startswith(NAME))
 
 
 def _few(names: Sequence[str]) -> str:
+    """The first of some names, for display."""
     shown = 6
     return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
 def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
+    """The targets named by `--target`; None if there are none."""
     known: dict[str, TargetKind] = {"cuda": "cuda", "cpu": "cpu", "sim": "sim", "sim-check": "sim-check"}
     names = [name for item in target for name in item.replace(",", " ").split()]
     for name in names:
@@ -267,143 +245,6 @@ def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
                 f"'{name}' is not a target.", hint="--target cuda, cpu, sim or sim-check, or several: cuda,cpu"
             )
     return list(dict.fromkeys(known[name] for name in names)) or None
-
-
-def build_variants(
-    variants: list[Variant], store: Store, jobs: int | None, verbose: bool, to_ship: bool
-) -> tuple[list[Outcome], list[tuple[Variant, Artifact]]]:
-    """The outcome of each variant, and the artifacts that ops need in addition to their modules."""
-    from kjit.engine import pool
-    from kjit.engine.compile.jobs import parallel_jobs, units_of
-
-    at_once = parallel_jobs(variants, jobs)
-    if jobs is not None and at_once < min(jobs, units_of(variants)):
-        console.note(f"{text.count(at_once, 'compile')} at once instead of {jobs}: there is not enough free memory.")
-    with (
-        _ended_by_signals() as cancel,
-        _progress(len(variants), verbose) as on_event,
-        _beside(store, to_ship) as beside,
-    ):
-        outcomes = pool.build_all(
-            variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=not to_ship, cancel=cancel
-        )
-    return outcomes, beside
-
-
-def _beside(store: Store, to_ship: bool) -> contextlib.AbstractContextManager[list[tuple[Variant, Artifact]]]:
-    """Compile what ops need in addition to their modules, if any wrapper defines an op."""
-    if "kjit.runtime.torch_op" not in sys.modules:
-        return contextlib.nullcontext([])
-    from kjit.engine.compile import eager_calls
-
-    return eager_calls.building(store, to_ship=to_ship)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[threading.Event]:
-    """End the compilers when this process is terminated (by Ctrl-C, CI, or a closed terminal).
-
-    That takes a few seconds at most (run.py), during which a second signal is ignored, as it would leave the work half
-    done; later ones are not, in case something hangs. Yields an event that is set by the signal: Python drops an
-    exception raised in a `__del__` or a callback of a weak reference, and the event reaches the waiting code anyway.
-    """
-    cancel = threading.Event()
-    heard, heard_at = signal.SIGINT, -math.inf
-
-    def leave(number: int, frame: object) -> None:
-        nonlocal heard, heard_at
-        del frame
-        now = time.monotonic()
-        if now - heard_at < _DEAF_S:
-            return
-        heard, heard_at = signal.Signals(number), now
-        cancel.set()
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # Ignored signals stay ignored: SIGHUP under nohup, SIGINT in background jobs of a script.
-    listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, leave) for number in listened}
-    try:
-        yield cancel
-    except (KeyboardInterrupt, CancelledError):
-        if heard == signal.SIGINT:
-            console.note("Interrupted. Finished artifacts are kept.")
-        raise typer.Exit(_ENDED_BY + heard) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
-    """A function for events: a live display on a terminal, otherwise (in a pipe, in CI) one line each."""
-    from kjit.engine.estimate import Estimate
-    from kjit.engine.outcomes import Queued, Started
-
-    done = 0
-    estimate = Estimate()
-
-    def log(event: Event) -> None:
-        nonlocal done
-        estimate.on_event(event, time.monotonic())
-        if isinstance(event, Queued):
-            return
-        if isinstance(event, Started):
-            console.note(f"compiling {event.variant.label}: {event.reason}")
-            return
-        done += 1
-        if event.state != "hit":
-            left = estimate.seconds_left(time.monotonic()) or 0.0
-            more = f", about {text.seconds(left)} left" if left >= _WORTH_TELLING_S else ""
-            console.note(f"[{done}/{total}] {event.state} {event.variant.label} in {event.seconds:.1f} s{more}")
-        if verbose and event.artifact is not None and event.state == "built":
-            _print_commands(event)
-
-    if not console.is_live() or verbose or not total:
-        yield log
-        return
-
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
-    from rich.text import Text
-
-    class Done(MofNCompleteColumn):
-        """The number of finished variants, in the line of the total only."""
-
-        def render(self, task: Task) -> Text:
-            return Text() if task.total is None else super().render(task)
-
-    class Times(ProgressColumn):
-        """Elapsed and expected time of a compile, and of the total."""
-
-        def render(self, task: Task) -> Text:
-            since = text.seconds(task.elapsed or 0.0)
-            variant = task.fields.get("variant")
-            if variant is None:
-                left = estimate.seconds_left(time.monotonic())
-                return Text(f"{since}, about {text.seconds(left)} left" if left else since)
-            expected = estimate.expected(variant)
-            return Text(since if expected is None else f"{since} of about {text.seconds(expected)}")
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Done(), Times())
-    with Progress(*columns, console=console.err(), transient=True) as progress:
-        everything = progress.add_task("building", total=total)
-        running: dict[Variant, Any] = {}
-
-        def show(event: Event) -> None:
-            estimate.on_event(event, time.monotonic())
-            if isinstance(event, Queued):
-                return
-            if isinstance(event, Started):
-                if event.variant not in running:  # else it is compiled again
-                    label = f"  {event.variant.label}"
-                    running[event.variant] = progress.add_task(label, total=None, variant=event.variant)
-                return
-            if event.variant in running:
-                progress.remove_task(running.pop(event.variant))
-            progress.advance(everything)
-
-        yield show
 
 
 def _print_table(outcomes: list[Outcome]) -> None:
@@ -449,58 +290,3 @@ def _of_kernel(kernel: KernelResources) -> list[str]:
     """Registers, static shared memory, spilled bytes and stack frame, for the table."""
     spills = kernel.spill_stores + kernel.spill_loads
     return [str(kernel.registers), text.size(kernel.shared), text.size(spills), text.size(kernel.stack)]
-
-
-def _print_commands(outcome: Outcome) -> None:
-    from kjit.engine.reports import compiler_of
-
-    assert outcome.artifact is not None  # it was built
-    compiler, why = compiler_of(outcome.artifact)
-    console.note(f"  by {compiler}, because {why}" if why else f"  by {compiler}")
-    commands = outcome.artifact.build.get("commands")
-    for command in commands if isinstance(commands, list) else []:
-        console.note(f"  {command}")
-
-
-def print_errors(errors: Iterable[KjitError]) -> None:
-    """Print each error once, as a mistake in a source affects all its variants."""
-    known: set[str] = set()
-    for error in errors:
-        head, _, detail = error.message.partition("\n")
-        if not isinstance(error, CompileError):
-            detail = error.message
-        # The template arguments differ between variants.
-        same = "\n".join(line for line in detail.splitlines() if not line.startswith(("  in ", "  at ")))
-        if same not in known:
-            console.print_error(error.message, error.hint)
-        elif isinstance(error, CompileError):
-            console.print_error(f"{head} (as above)", None)
-        known.add(same)
-
-
-def _to_json(outcome: Outcome) -> dict[str, object]:
-    from dataclasses import asdict
-
-    from kjit.engine.reports import compiler_of, report_of
-
-    spec, artifact, error = outcome.variant.spec, outcome.artifact, outcome.error
-    document: dict[str, object] = {
-        "op": spec.name,
-        "arguments": list(spec.args),
-        "target": str(outcome.variant.target),
-        "state": outcome.state,
-        "seconds": round(outcome.seconds, 3),
-        "reason": outcome.reason,
-    }
-    if artifact is not None:
-        seconds, resources, warnings = report_of(artifact)
-        document["library"] = str(artifact.library)
-        document["size"] = artifact.size
-        document["build_seconds"] = round(seconds, 3)
-        document["built"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(artifact.built))
-        document["kernels"] = [asdict(kernel) for kernel in resources]
-        document["warnings"] = warnings
-        document["compiler"], document["why_nvcc"] = compiler_of(artifact)
-    if error is not None:
-        document["error"] = error.message
-    return document

@@ -54,8 +54,8 @@ def inspect(
     Exit status 1: it does not compile.
     """
     from kjit import inspection
+    from kjit.engine.toolchain.archs import resolve_archs
     from kjit.engine.toolchain.cuda_tools import find_tool
-    from kjit.engine.toolchain.toolchain import resolve_archs
     from kjit.planning import wrappers
     from kjit.project import find_project
     from kjit.spec import Target
@@ -132,15 +132,12 @@ def _ptx(spec: Spec, target: Target) -> tuple[Variant, str]:
 
 def _build(specs: Sequence[Spec], targets: Sequence[Target], *, ptx: bool = False) -> list[tuple[Variant, Outcome]]:
     from kjit import inspection
-    from kjit.cli.build import build_variants, print_errors
+    from kjit.cli.building import build_variants, exit_on_failures
     from kjit.engine.cache.store import Store
 
     variants = [inspection.variant_to_inspect(spec, target, ptx=ptx) for spec in specs for target in targets]
-    outcomes, _ = build_variants(variants, Store.open(), None, verbose=False, to_ship=False)
-    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
-    if failures:
-        print_errors(failures)
-        raise typer.Exit(1)
+    outcomes, _ = build_variants(variants, Store.open())
+    exit_on_failures(outcomes)
     return list(zip(variants, outcomes, strict=True))
 
 

@@ -8,7 +8,7 @@ import typer
 
 from kjit.cli import complete, console, text
 from kjit.cli.confirm import confirm
-from kjit.cli.rm import tell_rest
+from kjit.cli.rm import print_mentions
 
 
 def mv(
@@ -16,12 +16,12 @@ def mv(
     new: Annotated[str, typer.Argument(help="Its new name.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the files and a diff.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Change what git could not bring back, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also change files that git cannot restore.")] = False,
 ) -> None:
-    """Rename an op: its files, what they define under its name, and what imports it.
+    """Rename an op: its files, the definitions in them that have its name, and imports of it.
 
-    Other mentions of it are listed and not changed. All files change, or none. Where the project is under git,
-    files of the op that differ from what is committed are refused.
+    Other mentions of it are listed and not changed. All files change, or none. In a git repository, files of the op
+    with uncommitted changes are an error without --force.
     """
     from kjit.project import find_project
     from kjit.projects.moving import plan_rename
@@ -38,7 +38,7 @@ def mv(
     for file in move.files.files:
         if file.edits:
             console.say(f"{text.path(file.path)} (its imports)")
-    tell_rest(move, project, op)
+    print_mentions(move, project, op)
     if dry_run:
         console.note("Nothing was changed (--dry-run).")
         return

@@ -26,7 +26,7 @@ def new(
     signature: Annotated[
         str | None,
         typer.Argument(
-            help="What it takes and gives: 'x: T[...], y: T[...], alpha: float = 1.0 -> out: T[...]'. "
+            help="Its parameters and results: 'x: T[...], y: T[...], alpha: float = 1.0 -> out: T[...]'. "
             "Default: the pattern's own.",
             show_default=False,
         ),
@@ -34,17 +34,17 @@ def new(
     pattern: Annotated[
         str,
         typer.Option(
-            help="elementwise: every element by itself. rowwise: what needs a total of its row: norms, softmax. "
-            "gather: rows chosen by an index. scatter: rows stored where an index says. "
+            help="elementwise: every element by itself. rowwise: math with totals of rows: norms, softmax. "
+            "gather: rows chosen by an index. scatter: rows stored at the places of an index. "
             "custom: any signature, with a kernel of your own. "
             "minimal: the shortest kernel that shows check, configure, launch."
         ),
     ] = "elementwise",
-    device: Annotated[str, typer.Option(help="What to write a kernel for: cuda, cpu or cuda,cpu.")] = "cuda",
+    device: Annotated[str, typer.Option(help="The devices to write kernels for: cuda, cpu or cuda,cpu.")] = "cuda",
     dtypes: Annotated[
         str | None,
         typer.Option(
-            help="What T stands for, by C++, torch or short names: bf16, float16, int32_t, fp8_e5m2. "
+            help="The dtypes of T, by their C++, torch or short names: bf16, float16, int32_t, fp8_e5m2. "
             "Default: fp32,fp16,bf16.",
             show_default=False,
         ),
@@ -53,20 +53,22 @@ def new(
         Path | None,
         typer.Option(
             "--from",
-            help="Take the kernel of this CUDA file, which stays as it is, in place of a pattern's.",
+            help="Use the kernel in this CUDA file, which stays unchanged, instead of a pattern's.",
             show_default=False,
         ),
     ] = None,
     function: Annotated[
         str | None,
-        typer.Option(help="With --from: which function of the file, a kernel or one of the host.", show_default=False),
+        typer.Option(
+            help="With --from: which of its functions to use, a kernel or a host function.", show_default=False
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; show the files and a diff.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Scaffold an op: kernel, Python wrapper, test and benchmark.
 
-    All files are written, or none. Where there is no project yet, one is made, as `kjit init` does.
+    All files are written, or none. Without a project, one is made first, as by `kjit init`.
     """
     from kjit.scaffold.new import parse_devices, parse_dtypes, scaffold_op
 
@@ -88,14 +90,14 @@ def new(
 
 
 def _show(scaffold: Scaffold) -> None:
-    """What would be written."""
+    """Print the files that would be written, and a diff."""
     console.say(scaffold.files.tree())
     console.say()
     console.say(scaffold.files.diff().rstrip("\n"))
 
 
 def _report(scaffold: Scaffold) -> None:
-    """What was written, and what of it is to be changed."""
+    """Print the files that were written, and the places in them that are left to the author."""
     for note in scaffold.notes:
         console.note(f"note: {note}")
     for file in scaffold.files.files:

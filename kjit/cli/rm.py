@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def rm(
-    op: Annotated[str, typer.Argument(help="The op that goes.", autocompletion=complete.ops)],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    op: Annotated[str, typer.Argument(help="The op to remove.", autocompletion=complete.ops)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Remove what git could not bring back, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also remove files that git cannot restore.")] = False,
 ) -> None:
     """Remove an op: wrapper, kernels, test and benchmark, after showing which files these are.
 
-    Other mentions of the op are listed and not changed: imports in other files, bundles. Where the project is under
-    git, files that differ from what is committed are refused.
+    Other mentions of the op are listed and not changed: imports in other files, bundles. In a git repository, files
+    with uncommitted changes are an error without --force.
     """
     from kjit.project import find_project
     from kjit.projects.moving import is_under_git, plan_removal
@@ -32,27 +32,27 @@ def rm(
     move = plan_removal(project, op, force=force)
     for path, _ in move.moved:
         console.say(text.path(path))
-    tell_rest(move, project, op)
+    print_mentions(move, project, op)
     if dry_run:
         console.note("Nothing was removed (--dry-run).")
         return
     if not yes and not is_under_git(project.root):
-        console.note("The project is not under git: nothing brings these files back.")
+        console.note("The project is not under git: these files cannot be restored.")
     if not confirm("Remove", nothing="Nothing was removed.", yes=yes):
         return
     move.files.write()
-    console.note(f"removed {text.count(len(move.moved), 'file')}; `kjit clean-cache {op}` removes what was built of it")
+    console.note(f"removed {text.count(len(move.moved), 'file')}; `kjit clean-cache {op}` removes its artifacts")
 
 
-def tell_rest(move: Move, project: Project, op: str) -> None:
-    """What names the op besides its own files."""
+def print_mentions(move: Move, project: Project, op: str) -> None:
+    """Print the mentions of an op outside of its own files."""
     shown = 10
     if move.mentions:
-        console.note(f"What names {op} elsewhere, and stays as it is:")
+        console.note(f"Other mentions of {op}, which stay unchanged:")
     for each in move.mentions[:shown]:
         console.note(f"  {project.display(each.path)}:{each.line}: {each.text}")
     if len(move.mentions) > shown:
         console.note(f"  and {len(move.mentions) - shown} more lines")
     for folder in move.bundles:
         name = project.display(folder)
-        console.note(f"The bundle {name} holds modules of {op}: `kjit build --out {name} --only` writes it without.")
+        console.note(f"The bundle {name} has modules of {op}: `kjit build --out {name} --only` removes them.")

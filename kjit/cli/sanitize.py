@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Built = tuple[Variant, Artifact]
 
+_NO_TEST = "No test was run."
 _APPENDED = "NVCC_APPEND_FLAGS"  # nvcc's own variable, and so part of the key
 
 
@@ -182,7 +183,7 @@ def _lines(built: Sequence[Built]) -> Lines | None:
 
 def _build(collected: Collected, ops: Sequence[str], *, simulated: bool) -> list[Built]:
     """Build the modules of the tests of `ops`."""
-    from kjit.cli.build import build_variants, print_errors
+    from kjit.cli.building import build_variants, exit_on_failures, print_errors
     from kjit.cli.test import targets_of_tests
     from kjit.engine.cache.store import Store
     from kjit.runtime.declared import variants_of
@@ -191,11 +192,10 @@ def _build(collected: Collected, ops: Sequence[str], *, simulated: bool) -> list
     specs = list(dict.fromkeys(spec for op, found in collected.modules if op in ops for spec in found))
     targets = targets_of_tests(specs, "sim-check" if simulated else None)
     variants = [each for spec in specs for each in variants_of(spec, targets)]
-    outcomes = build_variants(variants, Store.open(), None, verbose=False, to_ship=False)[0] if variants else []
-    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
-    print_errors(failures)
-    if failures or collected.failures:
-        console.note("No test was run.")
+    outcomes = build_variants(variants, Store.open())[0] if variants else []
+    exit_on_failures(outcomes, _NO_TEST)
+    if collected.failures:
+        console.note(_NO_TEST)
         raise typer.Exit(1)
     return [(outcome.variant, outcome.artifact) for outcome in outcomes if outcome.artifact is not None]
 

@@ -101,7 +101,7 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
 
     Anything that cannot be built here, without a compiler or a cache, is left to the tests.
     """
-    from kjit.cli.build import build_variants, print_errors
+    from kjit.cli.building import build_variants, exit_on_failures
     from kjit.engine.cache.store import Store
     from kjit.planning.wrappers import collect_quickly
     from kjit.runtime import bundle
@@ -122,12 +122,8 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
     ]
     if not variants:
         return
-    outcomes, _ = build_variants(variants, store, None, verbose=False, to_ship=False)
-    failures = [outcome.error for outcome in outcomes if outcome.error is not None]
-    if failures:
-        print_errors(failures)
-        console.note("No test was run.")
-        raise typer.Exit(1)
+    outcomes, _ = build_variants(variants, store)
+    exit_on_failures(outcomes, "No test was run.")
 
 
 def targets_of_tests(specs: Sequence[Spec], simulator: env.Simulation | None) -> list[Target]:
@@ -136,8 +132,9 @@ def targets_of_tests(specs: Sequence[Spec], simulator: env.Simulation | None) ->
     Args:
         simulator: the requested simulator.
     """
-    from kjit.engine.toolchain.toolchain import Toolchain, runtime_target
+    from kjit.engine.toolchain.toolchain import Toolchain
     from kjit.runtime import gpus
+    from kjit.runtime.load import runtime_target
 
     sides = {side for spec in specs for side in spec.kinds}
     if simulator is None and "cuda" in sides and not env.forbids_simulation() and not gpus.visible_gpus():

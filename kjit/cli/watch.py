@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Tests that compile, or take long: `kjit test` runs them.
 _LONG = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_gpu")
-_IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.pool", "kjit.cli.build", "kjit.cli.test")
+_IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.pool", "kjit.cli.building", "kjit.cli.test")
 
 
 def watch(
@@ -126,7 +126,7 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
     Returns: The state for the next round: artifacts, failed ops, times; `folders` to watch; and `said`, one line with
         the result.
     """
-    from kjit.cli.build import print_errors
+    from kjit.cli.building import print_errors
     from kjit.engine.compile import builders
     from kjit.planning import wrappers
     from kjit.project import read_project
@@ -175,7 +175,7 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
 
 def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None, list[str]]:
     """The artifacts of each op, the first error, and the ops that did not compile."""
-    from kjit.cli.build import build_variants
+    from kjit.cli.building import build_variants
     from kjit.cli.test import targets_of_tests
     from kjit.engine.cache.store import Store
     from kjit.runtime.declared import variants_of
@@ -186,7 +186,7 @@ def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None
         by_op.setdefault(op, []).extend(each for spec in specs for each in variants_of(spec, targets))
     variants = list(dict.fromkeys(each for every in by_op.values() for each in every))
     store = Store.open()
-    outcomes: list[Outcome] = build_variants(variants, store, None, verbose=False, to_ship=False)[0] if variants else []
+    outcomes: list[Outcome] = build_variants(variants, store)[0] if variants else []
     by_variant = {outcome.variant: outcome for outcome in outcomes}
     artifacts = {
         op: [a.path for each in every if (a := by_variant[each].artifact) is not None] for op, every in by_op.items()

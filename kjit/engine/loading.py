@@ -1,4 +1,4 @@
-"""Libraries that the loader refuses: the CUDA runtime is loaded where it is what they lack, all else is explained."""
+"""Libraries that the loader rejects: the CUDA runtime is loaded if they lack it, other causes are explained."""
 
 from __future__ import annotations
 
@@ -7,35 +7,39 @@ import ctypes
 import logging
 import os
 import re
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError, ToolchainError
 from kjit.spec import Target, Variant
+
+if TYPE_CHECKING:
+    import tvm_ffi
 
 _MISSING_CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+(?=: cannot open shared object file)")
 
 _log = logging.getLogger("kjit")
 
 
-def load_cuda_runtime_for(error: str, linked_for: Target | None) -> bool:
-    """Load the CUDA runtime into the process if it is what a library lacked; whether that was done.
+def load_again(error: RuntimeError, path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
+    """Load a library with the CUDA runtime, if that is what it lacked when the loader rejected it.
 
     Args:
-        error: of the loader.
-        linked_for: as for `_load_cuda_runtime`.
-    """
-    missing = _MISSING_CUDA_RUNTIME.search(error)
-    return missing is not None and _load_cuda_runtime(missing[0], linked_for)
-
-
-def explain_load_of(error: RuntimeError, path: str, variant: Variant) -> NoReturn:
-    """Raise what is wrong with a library that cannot be loaded.
+        error: the loader's error.
+        is_prebuilt: whether the library was linked on another machine.
 
     Raises:
-        FileNotFoundError: it is gone.
-        KjitError: else.
+        FileNotFoundError: the library does not exist.
+        KjitError: it cannot be loaded.
     """
+    import tvm_ffi
+
+    missing = _MISSING_CUDA_RUNTIME.search(str(error))
+    if missing is not None and _load_cuda_runtime(missing[0], None if is_prebuilt else variant.target):
+        try:
+            return tvm_ffi.load_module(path)
+        except RuntimeError as second:
+            error = second
     if not os.path.exists(path):
         raise FileNotFoundError(path) from error
     from kjit.engine.diagnostics.diagnostics import explain_load
@@ -45,11 +49,11 @@ def explain_load_of(error: RuntimeError, path: str, variant: Variant) -> NoRetur
 
 
 def _load_cuda_runtime(soname: str, linked_for: Target | None) -> bool:
-    """Load the CUDA runtime into the process, which a library then finds by its soname.
+    """Load the CUDA runtime into the process, where a library finds it by its soname; whether it was found.
 
-    Mostly torch has done that. Where it has not (a torch for the CPU), the one that the module was linked with is
-    taken (`linked_for` is its target, None where it was linked elsewhere), else what cuda-pathfinder finds in wheels,
-    conda and system folders.
+    Usually torch has loaded it. Otherwise (a torch for the CPU), it is the one that the module was linked with
+    (`linked_for` is its target; None if it was linked elsewhere), or one that cuda-pathfinder finds in wheels, conda
+    and system folders.
     """
     with contextlib.suppress(OSError, ToolchainError):
         cuda = None if linked_for is None else Toolchain.for_target(linked_for).cuda

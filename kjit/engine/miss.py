@@ -90,7 +90,7 @@ def ensure_built(
     if warnings:
         _told_warnings.update(warnings)
         _log.warning("what the compiler warns of in %s:\n%s", variant.label, "\n\n".join(warnings))
-    assert outcome.artifact is not None  # `build` raises where there is none
+    assert outcome.artifact is not None  # otherwise `build` raises
     recall_writer.remember(variant, store, outcome.artifact)
     return outcome.artifact
 

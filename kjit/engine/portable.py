@@ -1,8 +1,8 @@
-"""Whether a library compiled on another machine runs on this one.
+"""The conditions under which a library runs on another machine than the one that compiled it.
 
-kjit and tvm-ffi fit when they are of the series that it was compiled with (0.1) and not older: within a series what was
-compiled goes on working. So does the C library when it is not older than the newest of its symbols that a library asks
-for; the system and the kind of CPU have to be the same.
+kjit and tvm-ffi must be of the same series (0.1) and not older: within a series, compiled libraries keep working. The C
+library must not be older than the newest of its symbols that the library requires; the system and the kind of CPU must
+be the same.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ _GLIBC_NEEDED = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
 
 
 def glibc_of(content: bytes) -> str | None:
-    """The newest version of the C library's symbols that a library asks for."""
+    """The newest version of the C library's symbols that a library requires; None if it requires none."""
     versions = [(int(major), int(minor)) for major, minor in _GLIBC_NEEDED.findall(content)]
     return "{}.{}".format(*max(versions)) if versions else None

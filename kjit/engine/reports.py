@@ -1,14 +1,15 @@
-"""Reports of builds in the records of artifacts: seconds, resources of kernels, commands, warnings."""
+"""Reports of builds, in the records of artifacts and as JSON: seconds, resources of kernels, commands, warnings."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import NamedTuple
 
 from kjit.engine.cache.artifact import Artifact
 from kjit.engine.compile.compile import Built
-from kjit.engine.diagnostics.diagnostics import KernelResources
+from kjit.engine.diagnostics.printed import KernelResources
 from kjit.engine.outcomes import Outcome
 
 
@@ -25,7 +26,7 @@ def written(built: Built) -> dict[str, object]:
 
 
 class BuildReport(NamedTuple):
-    """What a build reported: seconds, the resources of each CUDA kernel, the compilers' warnings."""
+    """The report of a build: seconds, the resources of each CUDA kernel, the compilers' warnings."""
 
     seconds: float
     resources: tuple[KernelResources, ...]
@@ -44,7 +45,7 @@ def report_of(artifact: Artifact) -> BuildReport:
 
 
 def compiler_of(artifact: Artifact) -> tuple[str, str]:
-    """The compiler of the kernels of `artifact`, and why it was nvcc where NVRTC was there; empty where unknown."""
+    """The compiler of the kernels of `artifact`, and why it was nvcc although NVRTC is here; empty if unknown."""
     compiler, why = artifact.build.get("compiler"), artifact.build.get("why_nvcc")
     return compiler if isinstance(compiler, str) else "", why if isinstance(why, str) else ""
 
@@ -55,3 +56,28 @@ def warnings_of(outcomes: Iterable[Outcome]) -> list[str]:
         report_of(each.artifact).warnings for each in outcomes if each.state == "built" and each.artifact is not None
     ]
     return [part for part in dict.fromkeys(part for text in texts for part in text.split("\n\n")) if part]
+
+
+def to_json(outcome: Outcome) -> dict[str, object]:
+    """What became of a variant: its state and reason, its library, the report of its build, its error."""
+    spec, artifact, error = outcome.variant.spec, outcome.artifact, outcome.error
+    document: dict[str, object] = {
+        "op": spec.name,
+        "arguments": list(spec.args),
+        "target": str(outcome.variant.target),
+        "state": outcome.state,
+        "seconds": round(outcome.seconds, 3),
+        "reason": outcome.reason,
+    }
+    if artifact is not None:
+        seconds, resources, warnings = report_of(artifact)
+        document["library"] = str(artifact.library)
+        document["size"] = artifact.size
+        document["build_seconds"] = round(seconds, 3)
+        document["built"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(artifact.built))
+        document["kernels"] = [asdict(kernel) for kernel in resources]
+        document["warnings"] = warnings
+        document["compiler"], document["why_nvcc"] = compiler_of(artifact)
+    if error is not None:
+        document["error"] = error.message
+    return document

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kjit import env
-from kjit.engine.toolchain.toolchain import Toolchain, find_cuda, resolve_archs
+from kjit.engine.toolchain.archs import resolve_archs
+from kjit.engine.toolchain.cuda import find_cuda
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError, UsageError
 from kjit.spec import Side, Spec, Target, TargetKind
 

@@ -6,6 +6,9 @@ searched for in the bundle beside the wrapper, if there is one (bundle.py), then
 of kjit. A hit starts no subprocess, needs no ninja and runs no compiler. tvm-ffi's loader imports torch; nothing else
 here does.
 
+All that a hit needs is in this one file, as each further module would cost every process that loads a kernel some
+tenths of a millisecond (tests/runtime/test_thin.py lists the modules).
+
 A module stays loaded, and is found again by the path of its library. A changed source has another path, so that a
 notebook which edits a kernel gets the new one, beside the old.
 
@@ -23,7 +26,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar
 
 import kjit
@@ -207,7 +210,7 @@ def jit(
                 if "torch" in sys.modules:
                     from kjit.runtime import unusable
 
-                    unusable.explain(f"'{name}'", _named_arguments(fn, call_args, call_kwargs))
+                    unusable.explain(f"'{name}'", unusable.named(fn, (None, *call_args), call_kwargs))
                 raise
 
         call.__dict__[JIT] = True
@@ -510,17 +513,6 @@ def _kind_and_index(device: torch.device | str) -> tuple[TargetKind, int | None]
     return ("cuda", int(index) if index else None) if name == "cuda" else ("cpu", None)
 
 
-def _named_arguments(
-    fn: Callable[..., object], args: tuple[object, ...], named: Mapping[str, object]
-) -> dict[str, object]:
-    """The arguments of a call of `fn`, without the first, the module."""
-    import inspect
-
-    bound = inspect.signature(fn).bind(None, *args, **named).arguments
-    _, *others = bound.items()
-    return dict(others)
-
-
 def _device_of(name: str, values: Iterable[object]) -> torch.device | None:
     """The one device of the tensors in a call's arguments, including lists and tuples of tensors."""
     imported = sys.modules.get("torch")
@@ -658,12 +650,7 @@ def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     except RuntimeError as error:
         from kjit.engine import loading
 
-        if not loading.load_cuda_runtime_for(str(error), None if is_prebuilt else variant.target):
-            loading.explain_load_of(error, path, variant)
-    try:
-        return tvm_ffi.load_module(path)
-    except RuntimeError as error:
-        loading.explain_load_of(error, path, variant)
+        return loading.load_again(error, path, variant, is_prebuilt=is_prebuilt)
 
 
 def attach_log() -> None:

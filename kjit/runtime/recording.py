@@ -5,10 +5,8 @@ declared module is loaded, and only then is a function put between the caller an
 recorded however it is called: eagerly, by a graph of `torch.compile`, or while a CUDA graph is captured. Calls of a
 declared module are recorded outside of ops.
 
-A file is written before the kernel runs, so that a call which crashes the process is on the disk. It has the op, and
-for each tensor its dtype, shape, strides, device, and position in memory: the storage, which it may share with other
-tensors of the call, and the offset from an aligned address. It is JSON, or, with values, a safetensors file with the
-same JSON as its metadata. Both appear by one rename. Nothing in them is ever executed.
+A file is written before the kernel runs, so that a call which crashes the process is on the disk; it appears by one
+rename. call_files.py describes its form, call_arguments.py its arguments.
 
 By default a call whose tensors look like those of a recorded one is not written again, by any process: the file's name
 is a hash of what is compared. Floating-point arguments are not compared, as there may be many values.
@@ -23,36 +21,28 @@ import contextlib
 import functools
 import hashlib
 import inspect
-import json
 import logging
 import mmap
 import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 
 import kjit
 from kjit import env
-from kjit.dtypes import find_dtype
+from kjit.runtime.call_arguments import Descriptions, distinct, look
+from kjit.runtime.call_files import FORMAT, JSON, LAST, TENSORS, to_bytes
 from kjit.runtime.load import mode
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-FORMAT = 1
-METADATA = "kjit"
-"""The key of the JSON in a safetensors file's metadata."""
-
-JSON, TENSORS, LAST = ".json", ".safetensors", "last-"
-
 Kind = Literal["op", "jit", "export"]
 
-ALIGNMENT = 256
-_CHECKED_ALIGNMENT = 16  # of vectors in kernels
 _LAST_BYTES = 512
 _COUNTED_EVERY = 32  # writes between two scans of the folder, where other processes write too
 _LONGEST_NAME = 120
@@ -106,7 +96,7 @@ class _Site:
 
     Attributes:
         head: the identity of the function in a file.
-        seen: files by the compared properties of a call (`_look`).
+        seen: files by the compared properties of a call (`look`).
         count: the number of calls so far.
     """
 
@@ -250,7 +240,7 @@ class Recorder:
             site.count = number + 1
             if self.every is not None and number % self.every:
                 return
-            looks = (len(args), *named, _look((*args, *named.values())))
+            looks = (len(args), *named, look((*args, *named.values())))
             name = site.seen.get(looks)
             try:
                 if name is None or self.every is not None:
@@ -265,18 +255,18 @@ class Recorder:
 
     def _record(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> str | None:
         """Write a call, and return the name of its file; None if the limit is reached."""
-        memories = _Memories()
-        described = {name: memories.describe(value) for name, value in arguments.items()}
+        descriptions = Descriptions()
+        described = {name: descriptions.describe(value) for name, value in arguments.items()}
         document: dict[str, object] = {
             "format": FORMAT,
             **head,
             "arguments": described,
-            "memories": memories.sizes(),
+            "memories": descriptions.sizes(),
             "captured": _is_capturing(),
             "simulated": (mode() or env.simulation()) is not None,
             "written_by": {
                 "kjit": kjit.__version__,
-                **_machine(memories.device()),
+                **_machine(descriptions.device()),
                 "process": os.getpid(),
                 "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             },
@@ -285,20 +275,20 @@ class Recorder:
         if self.every is None and (there := self._find(stem)) is not None:
             return there
         left = self._space_left()
-        content = _bytes(document)
+        content = to_bytes(document)
         suffix = JSON
         if self._wants_values(head):
             if document["captured"]:
                 document["without_values"] = "a CUDA graph was being captured"
-            elif memories.nbytes() > left:
+            elif descriptions.nbytes() > left:
                 document["without_values"] = (
-                    f"they have {memories.nbytes()} bytes, more than {env.RECORD_MAX_SIZE} leaves"
+                    f"they have {descriptions.nbytes()} bytes, more than {env.RECORD_MAX_SIZE} leaves"
                 )
             else:
                 document["has_values"] = True
-                content, suffix = memories.serialise(document), TENSORS
+                content, suffix = descriptions.serialise(document), TENSORS
         if suffix == JSON:
-            content = _bytes(document)
+            content = to_bytes(document)
         if len(content) > left:
             self._is_full = True
             _log.warning(
@@ -324,7 +314,7 @@ class Recorder:
         module, _, path = str(head["op"]).partition(":")
         readable = ".".join([module, path.rpartition(".")[2], *([str(head["export"])] if "export" in head else [])])
         words = "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in readable)[-_LONGEST_NAME:]
-        digest = hashlib.sha256(_bytes([dict(head), _distinct(described)])).hexdigest()[:16]
+        digest = hashlib.sha256(to_bytes([dict(head), distinct(described)])).hexdigest()[:16]
         return f"{words}-{digest}" if self.every is None else f"{words}-{digest}-{self._token}-{self._writes}"
 
     def _find(self, stem: str) -> str | None:
@@ -390,62 +380,6 @@ def _require_safetensors() -> None:
             )
 
 
-def _bytes(document: object) -> bytes:
-    return json.dumps(document, allow_nan=False, default=str).encode()
-
-
-def _address(tensor: torch.Tensor) -> int:
-    """The address of a tensor; 0 for one without memory (of a transformation or a mode)."""
-    try:
-        return tensor.data_ptr()
-    except RuntimeError:
-        return 0
-
-
-def _look(values: Iterable[Any]) -> tuple[object, ...]:
-    """The properties of arguments that distinguish calls. Every call waits for this."""
-    looks: list[object] = []
-    addresses: list[int] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            try:
-                address = value.data_ptr()
-                strides = value.stride()
-            except RuntimeError:  # it is not a view of memory
-                address, strides = 0, ()
-            addresses.append(address)
-            looks += (value.dtype, value.shape, strides, value.is_cuda, address % _CHECKED_ALIGNMENT)
-        elif isinstance(value, (list, tuple)):
-            looks += (type(value), _look(value))
-        elif isinstance(value, float):
-            looks.append(float)
-        elif isinstance(value, (bool, int, str)) or value is None:
-            looks += (type(value), value)
-        else:
-            looks.append(repr(value))
-    if len(set(addresses)) < len(addresses):  # some have the same address
-        looks.append(tuple(map(addresses.index, addresses)))
-    return tuple(looks)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a strided view of memory: not sparse and not nested."""
-    return tensor.layout == torch.strided and not tensor.is_nested
-
-
-def _distinct(described: Any) -> Any:
-    """A description without properties that may differ between calls that count as the same."""
-    if isinstance(described, dict):
-        if "tensor" in described:
-            tensor = described["tensor"]
-            kept = {name: tensor[name] for name in ("dtype", "shape", "strides", "memory")}
-            return kept | {"device": tensor["device"].partition(":")[0], "place": tensor["offset"] % _CHECKED_ALIGNMENT}
-        return {name: _distinct(each) for name, each in described.items() if name != "float"}
-    if isinstance(described, list):
-        return [*map(_distinct, described)]
-    return "float" if isinstance(described, float) else described
-
-
 def _is_capturing() -> bool:
     cuda: Any = torch.cuda  # which is not typed throughout
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
@@ -457,91 +391,3 @@ def _machine(device: torch.device | None) -> dict[str, object]:
         found["gpu"] = torch.cuda.get_device_name(device)
         found["capability"] = list(torch.cuda.get_device_capability(device))
     return found
-
-
-class _Memories:
-    """Descriptions of the tensors of a call, with their positions in storages."""
-
-    def __init__(self) -> None:
-        self._tensors: list[torch.Tensor] = []
-        self._described: list[dict[str, Any]] = []
-        self._numbers: dict[int, int] = {}
-
-    def describe(self, value: Any) -> object:
-        """An argument as JSON."""
-        if value is None or isinstance(value, (bool, str)):
-            return value
-        if isinstance(value, int):
-            return int(value)
-        if isinstance(value, float):
-            is_finite = value - value == 0
-            return float(value) if is_finite else {"float": repr(float(value))}
-        if isinstance(value, torch.Tensor):
-            return self._describe_tensor(value)
-        if isinstance(value, (list, tuple)):
-            kind = "list" if isinstance(value, list) else "tuple"
-            return {kind: [*map(self.describe, value)]}
-        if isinstance(value, torch.dtype):
-            return {"dtype": str(value).removeprefix("torch.")}
-        if hasattr(value, "__index__"):
-            return int(value)
-        return {"unknown": f"{type(value).__module__}.{type(value).__qualname__}"}
-
-    def _describe_tensor(self, tensor: torch.Tensor) -> dict[str, object]:
-        if not _is_plain(tensor):
-            return {"unknown": f"a tensor of layout {tensor.layout}"}
-        address = _address(tensor)
-        storage = tensor.untyped_storage().data_ptr() if address else -len(self._tensors) - 1
-        described: dict[str, Any] = {
-            "dtype": str(tensor.dtype).removeprefix("torch."),
-            "shape": [*map(int, tensor.shape)],
-            "strides": [*map(int, tensor.stride())],
-            "device": str(tensor.device),
-            "memory": self._numbers.setdefault(storage, len(self._numbers)),
-            "offset": address,  # an address; `sizes` turns it into an offset
-        }
-        self._tensors.append(tensor)
-        self._described.append(described)
-        return {"tensor": described}
-
-    def sizes(self) -> list[int]:
-        """The bytes of each storage; offsets become bytes from its beginning, which is aligned to `ALIGNMENT`."""
-        begins = dict.fromkeys(range(len(self._numbers)), -1)
-        for each in self._described:
-            begin = each["offset"] // ALIGNMENT * ALIGNMENT
-            before = begins[each["memory"]]
-            begins[each["memory"]] = begin if before < 0 else min(before, begin)
-        sizes = [0] * len(begins)
-        for tensor, each in zip(self._tensors, self._described, strict=True):
-            each["offset"] -= begins[each["memory"]]
-            reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-            span = 0 if tensor.numel() == 0 else (int(reach) + 1) * tensor.element_size()
-            sizes[each["memory"]] = max(sizes[each["memory"]], each["offset"] + span)
-        return sizes
-
-    def device(self) -> torch.device | None:
-        """The device of the first tensor."""
-        return self._tensors[0].device if self._tensors else None
-
-    def nbytes(self) -> int:
-        """The bytes of the values of all tensors."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self._tensors)
-
-    def serialise(self, document: dict[str, object]) -> bytes:
-        """A safetensors file of the values, in the order of the arguments: `0`, `1` and so on."""
-        from safetensors.torch import save
-
-        for number, each in enumerate(self._described):
-            each["values"] = str(number)
-        values = {str(number): _plain_copy(tensor) for number, tensor in enumerate(self._tensors)}
-        return save(values, metadata={METADATA: _bytes(document).decode()})
-
-
-def _plain_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy on the CPU (safetensors does not allow shared memory); as bytes if safetensors may not support
-    the dtype."""
-    # A view may be the conjugate of its memory. Kernels get the memory.
-    copy = tensor.detach().to("cpu", copy=True).contiguous()
-    if find_dtype(str(tensor.dtype)) is not None:  # all that PyTorch computes with, every safetensors knows
-        return copy
-    return copy.reshape(-1).view(torch.uint8)

@@ -69,9 +69,9 @@ No gradient is ever silently wrong: if an input requires one and there is no bac
 in forward mode (`torch.func.jvp`), a call is an error; and the version counters of written tensors are incremented, so
 that autograd notices if it had saved the old values.
 
-A tensor may be the conjugate or the negative of its memory (`x.conj()`, `x.H`, the imaginary part of a conjugate), or a
-zero tensor, which has no memory. Such calls go through PyTorch, and the registered op passes a materialised copy to the
-kernel. Writes are copied back; to write to a zero tensor is an error.
+Calls with tensors that differ from their memory (conjugate, negative, zero) go through PyTorch, and the registered op
+passes materialised copies to the kernel (special_tensors.py). Writes are copied back; to write to a zero tensor is an
+error.
 
 Ops use some private names of PyTorch. They are listed in `UNPROMISED`, so that a torch without one of them is a clear
 error when the first op is defined, and not an `AttributeError` in the middle of a call. If headers that the C++ of
@@ -357,7 +357,9 @@ def _register(
     gradient.library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
 
     def fake(*args: Any) -> Any:
-        return _fake_outputs(layout, outputs, args)
+        from kjit.runtime import special_tensors
+
+        return special_tensors.fake_outputs(layout, outputs, _by_name(layout, args))
 
     default = _define(function, namespace, schema, fake, layout, gradient)
     registered = default
@@ -367,7 +369,9 @@ def _register(
             function(*args, **_by_name(layout, (), outs))
 
         def fake_fill(*args: Any, **outs: Any) -> None:
-            _require_data(layout, _by_name(layout, args, outs))
+            from kjit.runtime import special_tensors
+
+            special_tensors.require_data(layout, _by_name(layout, args, outs))
 
         registered = _define(fill, namespace, out_schema, fake_fill, layout, gradient)
     # torch.ops lives as long as the process, and so must the registration.
@@ -413,8 +417,10 @@ def _define(
 
     def make_physical(*args: Any, **outs: Any) -> Any:
         # PyTorch's own fallback does this only for written tensors that an op returns.
+        from kjit.runtime import special_tensors
+
         given = _by_name(layout, args, outs)
-        physical = _physical(layout, given)
+        physical = special_tensors.materialised(layout, given)
         result = overload(
             *(physical[p.name] for p in layout.inputs[: len(args)]),
             **{layout.registered[out]: physical[out] for out in layout.outputs if out in given},
@@ -453,68 +459,6 @@ def _has_tangent(tensors: dict[str, Any]) -> bool:
 
     unpack: Any = torch.autograd.forward_ad.unpack_dual
     return any(unpack(tensor).tangent is not None for _, tensor in each_tensor(tensors))
-
-
-def _fake_outputs(layout: OpLayout, outputs: Callable[..., object] | None, args: tuple[Any, ...]) -> Any:
-    """The op's outputs, allocated without running the kernel."""
-    given = {p.name: p.default for p in layout.inputs if p.default is not p.empty} | _by_name(layout, args)
-    if outputs is None:
-        return _require_data(layout, given)
-    by_name = [each.partition("=")[0] for each in layout.allocation if "=" in each]
-    in_order = [name for name in layout.allocation if "=" not in name]
-    new = outputs(*(given[name] for name in in_order), **{name: given[name] for name in by_name})
-    outs = new if isinstance(new, tuple) else (new,)
-    _require_data(layout, given | dict(zip(layout.outputs, outs, strict=True)))
-    return new
-
-
-def _physical(layout: OpLayout, given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of an op, with a copy of each tensor whose memory differs from its values.
-
-    Raises:
-        KjitError: a written tensor has no memory.
-    """
-
-    def physical(name: str, tensor: torch.Tensor, is_written: bool) -> torch.Tensor:
-        if tensor._is_zerotensor():
-            if is_written:
-                raise kjit.KjitError(
-                    f"op '{layout.op}' cannot write to '{name}', which is a zero tensor and has no memory.",
-                    hint=f"pass {name}.clone()",
-                )
-            tensor = tensor.clone()
-        return tensor.resolve_conj().resolve_neg()
-
-    found = dict(given)
-    for name in layout.kinds:
-        tensors = {name: given.get(name)}
-        is_written = name in layout.mutated or name in layout.outputs
-        each = [physical(called, tensor, is_written) for called, tensor in each_tensor(tensors)]
-        if name in layout.lists:
-            found[name] = each
-        elif each:
-            (found[name],) = each
-    return found
-
-
-def _require_data(layout: OpLayout, given: dict[str, Any]) -> None:
-    """Raise a `KjitError` if an op would have to write to real memory from a tensor without data.
-
-    PyTorch runs the fake implementation if any tensor is on the meta device, and tensors with data would stay
-    unchanged. Fake tensors report the device that they represent.
-    """
-    tensors = {name: given[name] for name in layout.kinds if name in given}
-    empty = next((name for name, tensor in each_tensor(tensors) if tensor.is_meta), None)
-    if empty is None:
-        return
-    written = {name: tensors[name] for name in (*layout.mutated, *layout.outputs) if name in tensors}
-    for name, tensor in each_tensor(written):
-        if not tensor.is_meta:
-            raise kjit.KjitError(
-                f"op '{layout.op}' cannot write to '{name}', which is on {tensor.device}: '{empty}' is on the meta"
-                " device and has no data.",
-                hint="give tensors that are all on one device",
-            )
 
 
 def _recording_kernel(name: str, gradient: _Gradient) -> Callable[..., Any]:
@@ -577,7 +521,8 @@ def _spelt(annotation: Any) -> Any:
 def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | None:
     """Free the name when its module is run again (a notebook cell, `importlib.reload`); the last definition counts.
 
-    Returns: Returns the gradient of the previous definition, if there was one.
+    Returns:
+        The gradient of the previous definition, if there was one.
 
     Raises:
         UsageError: the name belongs to another function.

@@ -1,7 +1,7 @@
-"""Why a kernel cannot use an argument. Asked after a call has failed, so that a successful call pays nothing.
+"""Errors about arguments that a kernel cannot use, found after a call has failed: successful calls have no overhead.
 
-PyTorch and tvm-ffi convert what is passed to a kernel. What they cannot convert is an error of theirs, often with
-thirty lines of PyTorch's own stack and without the argument's name.
+PyTorch and tvm-ffi convert the arguments of a kernel. If that fails, their error often has thirty lines of PyTorch's
+own stack and does not name the argument.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from kjit.errors import KjitError
 if TYPE_CHECKING:
     import torch
 
-# What a conversion raises: of tvm-ffi's own, of PyTorch's, of NumPy's.
+# Exceptions raised by conversions of tvm-ffi, PyTorch and NumPy.
 _OF_CONVERSIONS = (ArithmeticError, AttributeError, BufferError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def explain(subject: str, arguments: Mapping[str, object]) -> None:
-    """Raise a `KjitError` that names what a kernel cannot use, if there is such among the arguments.
+    """Raise a `KjitError` about the first argument that a kernel cannot use; return if it can use all of them.
 
     Args:
-        subject: what was called, as a sentence begins: "op 'scale'".
-        arguments: by the names that the caller knows; lists of tensors are looked into.
+        subject: the called function, as the beginning of a sentence: "op 'scale'".
+        arguments: by name; lists and tuples are searched.
     """
     for name, value in arguments.items():
         values = value if isinstance(value, (list, tuple)) else (value,)
@@ -33,13 +33,23 @@ def explain(subject: str, arguments: Mapping[str, object]) -> None:
             _explain_value(subject, f"'{called}'", called, each)
 
 
+def named(
+    function: Callable[..., object], args: tuple[object, ...], keywords: Mapping[str, object]
+) -> dict[str, object]:
+    """The arguments of a call of a `jit` function by name, without the first one, the module."""
+    import inspect
+
+    _, *others = inspect.signature(function).bind(*args, **keywords).arguments.items()
+    return dict(others)
+
+
 def explain_call(subject: str, arguments: tuple[object, ...], take: Callable[[object], object]) -> None:
-    """Raise a `KjitError` that names the first argument which cannot be handed over, if there is one.
+    """Raise a `KjitError` about the first argument that tvm-ffi cannot convert; return if it converts all of them.
 
     Args:
-        subject: as in `explain`: "scale()".
-        arguments: by position; lists, tuples and dicts are looked into.
-        take: a function of tvm-ffi that takes anything.
+        subject: as for `explain`: "scale()".
+        arguments: by position; lists, tuples and dicts are searched.
+        take: a function of tvm-ffi that accepts any argument.
     """
     for index, argument in enumerate(arguments):
         for way, value in _parts(argument):
@@ -53,7 +63,7 @@ def explain_call(subject: str, arguments: tuple[object, ...], take: Callable[[ob
 
 
 def _parts(value: object, way: str = "") -> Iterator[tuple[str, object]]:
-    """What a value is made of, with the way to it; values that a second conversion would change are left out."""
+    """The elements of a value with their subscripts, without those that a second conversion would change."""
     pairs: Iterable[tuple[object, object]]
     if isinstance(value, dict):
         pairs = value.items()

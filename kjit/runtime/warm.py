@@ -281,7 +281,8 @@ def _load_all(wanted: Iterable[_Wanted], jobs: int | None) -> list[WarmedVariant
 def _launch_all(folder: str, device: torch.device | str | None) -> list[WarmedVariant]:
     import torch
 
-    from kjit.runtime.calls import Caller, read
+    from kjit.runtime.call_files import read
+    from kjit.runtime.calls import Caller
 
     calls, errors = read([Path(folder)])
     done = [WarmedVariant(folder, "failed", 0.0, error) for error in errors]

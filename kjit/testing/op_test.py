@@ -561,7 +561,7 @@ class OpTest:
 
     def test_compiles_without_a_gpu(self, spec: Spec) -> None:
         from kjit.engine.miss import ensure_built
-        from kjit.engine.toolchain.toolchain import find_cuda
+        from kjit.engine.toolchain.cuda import find_cuda
 
         try:
             find_cuda()

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from kjit.cli.build import _ended_by_signals
+from kjit.cli import interrupts
+from kjit.cli.interrupts import ended_by_signals
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain import cpu
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -313,7 +314,7 @@ class TestBundle:
     ) -> None:
         done = kjit("build", "--out", "csrc")
         assert done.returncode == 2
-        assert "'csrc' is there, and is no bundle" in done.stderr
+        assert "'csrc' exists and is not a bundle" in done.stderr
         assert list(Store.open(cache_dir).entries()) == []
 
     def test_the_simulator_is_not_shipped(self, kjit: Kjit, project: Path) -> None:
@@ -609,9 +610,9 @@ def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
     code = f"""
     import sys
     from kjit.engine.compile import run
-    from kjit.cli import main
+    from kjit.cli import interrupts, main
 
-    run._GRACE_S = sys.modules["kjit.cli.build"]._DEAF_S = {2 * _DEADLINE_S}
+    run._GRACE_S = interrupts._DEAF_S = {2 * _DEADLINE_S}
     main()
     """
     with start_build(code, project) as process:
@@ -636,13 +637,13 @@ def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
 
 
 def test_a_further_signal_is_heard_where_the_first_one_ended_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with _ended_by_signals() as cancel:
+    with ended_by_signals() as cancel:
         assert not cancel.is_set()
         with contextlib.suppress(KeyboardInterrupt):  # as Python does in a `__del__`
             signal.raise_signal(signal.SIGTERM)
         assert cancel.is_set()
         signal.raise_signal(signal.SIGTERM)  # too early: the compilers may be ending still
-        monkeypatch.setattr(sys.modules["kjit.cli.build"], "_DEAF_S", 0.0)
+        monkeypatch.setattr(interrupts, "_DEAF_S", 0.0)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
 
@@ -678,7 +679,7 @@ def test_a_signal_whose_exception_python_drops_ends_the_build(project: Path, num
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with _ended_by_signals():
+        with ended_by_signals():
             os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:

@@ -10,7 +10,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from kjit.engine.toolchain.toolchain import Toolchain, kjit_include, tvm_ffi_include, tvm_ffi_library
+from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include, tvm_ffi_library
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Target
 
 VARIABLE = "KJIT_TEST_SANITIZED"

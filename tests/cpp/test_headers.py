@@ -17,7 +17,8 @@ import pytest
 
 import kjit
 from kjit.engine.toolchain.cuda import wheel_homes
-from kjit.engine.toolchain.toolchain import Toolchain, kjit_include
+from kjit.engine.toolchain.locations import kjit_include
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec, Target
 
 INCLUDE = kjit_include()

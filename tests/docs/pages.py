@@ -334,8 +334,8 @@ def runner(folder: Path, cache_dir: Path) -> Iterator[Runner]:
 
 
 def _has_nvrtc() -> bool:
+    from kjit.engine.toolchain.cuda import find_cuda
     from kjit.engine.toolchain.nvrtc import find_nvrtc
-    from kjit.engine.toolchain.toolchain import find_cuda
     from kjit.errors import KjitError
 
     try:
@@ -348,7 +348,7 @@ def _has_nvrtc() -> bool:
 
 @cache
 def _has_nvcc() -> bool:
-    from kjit.engine.toolchain.toolchain import find_cuda
+    from kjit.engine.toolchain.cuda import find_cuda
     from kjit.errors import KjitError
 
     try:
@@ -374,7 +374,7 @@ def _has_highway() -> bool:
 def _has_gpu() -> bool:
     import torch
 
-    from kjit.engine.toolchain.toolchain import gpu_archs
+    from kjit.engine.toolchain.archs import gpu_archs
 
     return bool(gpu_archs()) or torch.cuda.is_available()
 

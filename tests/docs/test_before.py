@@ -8,7 +8,7 @@ import pytest
 import torch
 from pages import read_page
 
-from kjit.engine.toolchain.toolchain import find_ninja
+from kjit.engine.toolchain.programs import find_ninja
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-torch-extensions.md"
 

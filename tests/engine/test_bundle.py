@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import kjit
-from kjit.engine import bundle_writer
+from kjit.engine import bundle_files, bundle_writer
 from kjit.engine.bundle_writer import targets_of_bundle
 from kjit.engine.cache.artifact import describe
 from kjit.engine.cache.store import Artifact, Store
@@ -29,10 +29,10 @@ from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import digest
 from kjit.engine.pool import build_all
 from kjit.engine.toolchain import cpu
-from kjit.engine.toolchain.toolchain import Toolchain, runtime_target
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
 from kjit.runtime import bundle, load
-from kjit.runtime.load import BUNDLE, load_variant
+from kjit.runtime.load import BUNDLE, load_variant, runtime_target
 from kjit.spec import Spec, Target, Variant
 
 CPU = Target.cpu()
@@ -396,7 +396,7 @@ class TestFilesOutsideOfTheProject:
     def test_what_a_package_manager_installed_for_all_is_not_compared(
         self, mono: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(bundle_writer, "_INSTALLED", {f"{mono}/common"})
+        monkeypatch.setattr(bundle_files, "_INSTALLED", {f"{mono}/common"})
         spec = self.spec(mono, mono / "common")
         self.build(mono, spec)
         (mono / "common" / "level.h").write_text("#define FACTOR 2\n")
@@ -688,7 +688,7 @@ class TestWriting:
         written = self.write(folder, Target.cuda("10.0a"), only=True)
         assert (written.modules, written.libraries, written.size) == (1, 1, len("cuda:sm_100a"))
         assert written.change == bundle_writer.Change(
-            removed=("fill<1> cuda:sm_90a",), doubts=("fill-0123456789abcdef.so: no index names it",)
+            removed=("fill<1> cuda:sm_90a",), doubts=("fill-0123456789abcdef.so: the index does not name it",)
         )
         assert not before.exists()
         assert (folder / "notes.txt").exists()
@@ -803,7 +803,7 @@ class TestWriting:
         assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / ".cat.png.b886a69d").touch()
-        with pytest.raises(UsageError, match=r"is no bundle \('.cat.png.b886a69d' is in it\)"):
+        with pytest.raises(UsageError, match=r"is not a bundle \(it contains '.cat.png.b886a69d'\)"):
             bundle_writer.check_folder(tmp_path / "photos")
 
     def test_what_would_become_of_it_is_told_and_nothing_is_written(self, tmp_path: Path) -> None:
@@ -830,7 +830,7 @@ class TestWriting:
     def test_a_folder_that_holds_something_else_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / "cat.png").touch()
-        with pytest.raises(UsageError, match=r"photos' is there, and is no bundle \('cat.png' is in it\)"):
+        with pytest.raises(UsageError, match=r"photos' exists and is not a bundle \(it contains 'cat.png'\)"):
             self.write(tmp_path / "photos")
         assert os.listdir(tmp_path / "photos") == ["cat.png"]
         for folder in (tmp_path / "photos" / "cat.png", tmp_path / "photos" / "cat.png" / BUNDLE):
@@ -849,8 +849,8 @@ class TestWriting:
         (folder / "index.json").write_text(index, encoding="latin-1")
         for name in beside:
             (folder / name).touch()
-        reason = "'home.html' is in it" if beside else "its index.json is none of kjit's"
-        with pytest.raises(UsageError, match=re.escape(f"site' is there, and is no bundle ({reason})")):
+        reason = "it contains 'home.html'" if beside else "its index.json was not written by kjit"
+        with pytest.raises(UsageError, match=re.escape(f"site' exists and is not a bundle ({reason})")):
             self.write(folder)
         assert (folder / "index.json").read_text(encoding="latin-1") == index
         assert len(os.listdir(folder)) == len(beside) + 1
@@ -874,7 +874,7 @@ class TestWriting:
         for name in ("notes.txt", "fill-0123456789abcdef.so"):
             (folder / name).touch()
         (tmp_path / "notes.txt").touch()
-        with pytest.raises(UsageError, match=r"a bundle that kjit 0\.0\.1 wrote, in a form") as caught:
+        with pytest.raises(UsageError, match=r"is a bundle written by kjit 0\.0\.1, in a format") as caught:
             self.write(folder)
         assert caught.value.hint == "--only replaces all of it"
         shutil.rmtree(tmp_path / "artifacts")
@@ -915,7 +915,7 @@ class TestWriting:
         with pytest.raises(KjitError, match="changed while the bundle was written"):
             bundle_writer.write(tmp_path / BUNDLE, [(Variant(self.SPEC, self.TARGET), artifact)])
         artifact.library.unlink()
-        with pytest.raises(KjitError, match=r"went from the cache while the bundle was written \(No such file"):
+        with pytest.raises(KjitError, match=r"was removed from the cache while the bundle was written \(No such file"):
             bundle_writer.write(tmp_path / BUNDLE, [(Variant(self.SPEC, self.TARGET), artifact)])
         assert not (tmp_path / BUNDLE).exists()
 

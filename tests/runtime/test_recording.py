@@ -17,7 +17,7 @@ from forked import Forks
 
 import kjit
 from kjit import env
-from kjit.runtime import native, recording
+from kjit.runtime import call_files, native, recording
 from kjit.runtime.recording import RecordedExports
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -44,7 +44,7 @@ def make_op(name: str = "kjit_recorded::scaled") -> Any:
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.iterdir() if not each.name.startswith(recording.LAST))
+    return sorted(each for each in folder.iterdir() if not each.name.startswith(call_files.LAST))
 
 
 def only(folder: Path) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import kjit
-from kjit.engine.toolchain.toolchain import Toolchain, find_cxx
+from kjit.engine.toolchain.compilers import find_cxx
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.scaffold.new import parse_devices, scaffold_op
 from kjit.spec import Target

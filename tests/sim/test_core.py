@@ -17,7 +17,8 @@ import torch
 import tvm_ffi
 
 import kjit
-from kjit.engine.toolchain.toolchain import Toolchain, find_cxx
+from kjit.engine.toolchain.compilers import find_cxx
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.spec import Target
 from kjit.testing import simulated

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any
 from kjit.engine.cache.folders import make_private, read_own, refuse_unsafe, scan
 from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import FORMAT, Key
-from kjit.engine.toolchain.toolchain import Toolchain, find_launcher
+from kjit.engine.toolchain.programs import find_launcher
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
 
 if TYPE_CHECKING:

@@ -50,12 +50,15 @@ from kjit.engine.compile.libraries import brought_in, files_named, linked_by, li
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.refusals import refuse_unfit
 from kjit.engine.compile.run import run
-from kjit.engine.compile.steps import Step, Unit
+from kjit.engine.compile.steps import Step, Unit, leading_to
 from kjit.engine.compile.support import support_objects
-from kjit.engine.diagnostics import diagnostics
-from kjit.engine.diagnostics.build_errors import compile_error, disk_full, explain, failed_steps, files_of, leading_to
-from kjit.engine.diagnostics.diagnostics import KernelResources
-from kjit.engine.diagnostics.limits import Halves
+from kjit.engine.diagnostics.printed import (
+    KernelResources,
+    failed_steps,
+    parse_depfile,
+    parse_resources,
+    without_resources,
+)
 from kjit.engine.key.anchors import straight
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
@@ -63,7 +66,8 @@ from kjit.engine.toolchain import machine
 from kjit.engine.toolchain.compilers import HOST_VARIABLE
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
 from kjit.engine.toolchain.nvrtc import Nvrtc, OnlyNvccError
-from kjit.engine.toolchain.toolchain import EXPORTS_SCRIPT, Toolchain, find_launcher, find_ninja
+from kjit.engine.toolchain.programs import find_launcher, find_ninja
+from kjit.engine.toolchain.toolchain import EXPORTS_SCRIPT, Toolchain
 from kjit.errors import CompileError, ToolchainError
 from kjit.spec import Export, Spec, Variant
 
@@ -219,6 +223,9 @@ def _compile(
             logs = [two_halves.said(step, read(step.log), read) for step in made]
             _keep_support(folder, made, done)
             if done.returncode != 0:
+                from kjit.engine.diagnostics.build_errors import explain, files_of
+                from kjit.engine.diagnostics.limits import Halves
+
                 printed = _with_warnings(list(zip(made, logs, strict=True)))
                 error = explain(variant, toolchain, folder, steps, printed, links, done.stdout, verbose)
                 if isinstance(error, CompileError):
@@ -245,11 +252,12 @@ def _compile(
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
         if error.errno in NO_SPACE:
+            from kjit.engine.diagnostics.build_errors import disk_full
+
             raise disk_full(staging) from None
         raise
     text = "".join(logs)
-    files = files_of(variant, toolchain, folder, steps)
-    warnings = [diagnostics.explain_warnings(text, files), _lack_of_exports(variant.spec, library)]
+    warnings = [_warnings(text, variant, toolchain, folder, steps), _lack_of_exports(variant.spec, library)]
     return Built(
         library=library,
         headers=headers,
@@ -257,10 +265,20 @@ def _compile(
         sought=sought_by(variant.spec.extra_ldflags, toolchain),
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,
-        resources=tuple(diagnostics.parse_resources(text)),
+        resources=tuple(parse_resources(text)),
         warnings="\n\n".join(filter(None, warnings)),
         compiler=_compiler_of(variant.spec, toolchain),
     )
+
+
+def _warnings(text: str, variant: Variant, toolchain: Toolchain, folder: Path, steps: list[Step]) -> str:
+    """What the compilers said besides resources; what formats it is imported where there is something."""
+    if not without_resources(text).strip():
+        return ""
+    from kjit.engine.diagnostics.build_errors import files_of
+    from kjit.engine.diagnostics.diagnostics import explain_warnings
+
+    return explain_warnings(text, files_of(variant, toolchain, folder, steps))
 
 
 def _compiler_of(spec: Spec, toolchain: Toolchain) -> str:
@@ -413,7 +431,7 @@ def _simulated_steps(
     unit: Unit, compiler: tuple[str, ...], launcher: tuple[str, ...], reads: tuple[str, ...]
 ) -> Iterator[Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
-    from kjit.engine.compile import device_branches, ptx, rewrite, tokens  # which no other build needs
+    from kjit.engine.compile.rewrite import rewrite  # no other build needs it
 
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
@@ -421,12 +439,9 @@ def _simulated_steps(
     ask = (*compiler, "-x", "c++", *asking("c++", plain), unit.path)
     yield Step(plain, (*preprocess, *dependencies, "-o", plain), generated=unit.generated, reads=reads, asking=ask)
     # -I and -S: Python starts without looking for packages.
-    rewriter = str(Path(rewrite.__file__).resolve())
-    program = (sys.executable, "-I", "-S", rewriter)
-    read = (
-        rewriter,
-        *(str(Path(part).resolve()) for part in (device_branches.__file__, ptx.__file__, tokens.__file__)),
-    )
+    rewriter = Path(rewrite.__file__).resolve()
+    program = (sys.executable, "-I", "-S", str(rewriter))
+    read = tuple(map(str, sorted(rewriter.parent.glob("*.py"))))
     architecture = f"-D__CUDA_ARCH__={rewrite.ARCHITECTURE}"
     ask = (*compiler, architecture, "-x", "c++", *asking("c++", rewritten), unit.path)
     yield Step(rewritten, (*program, plain, rewritten, *preprocess), (plain,), reads=read, asking=ask)
@@ -608,7 +623,7 @@ def _headers(folder: Path, steps: list[Step], links: Links) -> tuple[str, ...]:
     generated = {name for step in steps for name, _ in step.generated}
     found: dict[str, None] = {}  # and no Path for each: a CUDA unit reads four hundred files
     for step in steps[:-1]:  # the last one links
-        names = diagnostics.parse_depfile(_read(folder / step.depfile))
+        names = parse_depfile(_read(folder / step.depfile))
         if not names and "-MD" in step.arguments:
             # Without the list no later look-up could tell that a header changed.
             raise ToolchainError(
@@ -646,6 +661,8 @@ def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
     Raises:
         KjitError: it cannot be compiled.
     """
+    from kjit.engine.diagnostics.build_errors import explain
+
     nvrtc = toolchain.nvrtc
     if nvrtc is None or (toolchain.has_nvcc and two_halves.why_nvcc(variant.spec, nvrtc, find_launcher())):
         return None
@@ -685,6 +702,8 @@ def explain_again(
     Args:
         folder: an empty one.
     """
+    from kjit.engine.diagnostics.build_errors import compile_error
+
     launcher = find_launcher()
     links = Links()
     steps: list[Step] = []
@@ -755,7 +774,7 @@ def _refusal(
         if not of_link and (step.support is not None or step is steps[-1]):
             return None
         listing = _read(folder / step.depfile)
-        names = diagnostics.parse_depfile(listing)
+        names = parse_depfile(listing)
         missed = None
         if step.asking and not listing.endswith("\n"):
             # The preprocessor has failed, as when a header is missing, or the compiler was ended when it wrote this.

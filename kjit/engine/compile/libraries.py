@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kjit.engine.diagnostics.diagnostics import parse_depfile
+from kjit.engine.diagnostics.printed import parse_depfile
 from kjit.engine.key.flags import Dialect, absolute_paths, expand, parse
 from kjit.engine.toolchain.compilers import Compiler, compiles
 from kjit.engine.toolchain.cuda import DEFAULT_HOME, header_homes

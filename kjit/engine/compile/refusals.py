@@ -1,10 +1,10 @@
 """Requests rejected before anything is compiled, because no compiler would report them well, or at all.
 
-Flags that make a compiler do something else than kjit is there for (`-E`, `-o`), that only one of an op's targets could
-serve (`-rdc=true`: the simulator would), that contradict what is built (`-arch` of another GPU), or that are several in
-one string. And kernels in place of functions: a call of theirs would launch nothing.
+These are flags that make a compiler do something else than compile a module (`-E`, `-o`), that only some targets of an
+op support (`-rdc=true`: the simulator does), or that contradict the target (`-arch` of another GPU); strings with
+several flags; and kernels exported as if they were functions, whose calls would launch nothing.
 
-Which spellings a flag has is known by flags.py; here is one table for each tool, with what to do instead.
+flags.py knows the spellings of flags; here is one table per tool, with what to do instead.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from typing import NamedTuple
 from kjit import env
 from kjit.engine.compile.nvcc_options import unknown_to_nvcc
 from kjit.engine.compile.quoting import refuse_misread
-from kjit.engine.diagnostics.diagnostics import shown_path
+from kjit.engine.diagnostics.printed import shown_path
 from kjit.engine.key.flags import Dialect, Flag, expand, files_of_options, parse, words_of_file
-from kjit.engine.toolchain.toolchain import NVCC_FLAGS, Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
+from kjit.runtime.recall import NVCC_FLAGS
 from kjit.spec import CudaArch, Spec, Target, Variant
 
 
 class _Refusal(NamedTuple):
-    """Why a flag is refused, as the end of a sentence, and what to do instead."""
+    """Why a flag is rejected, as the end of a sentence, and what to do instead."""
 
     reason: str
     instead: str
 
 
 _NO_OBJECT = _Refusal(
-    "makes the compiler stop before there is an object, or make something else",
+    "makes the compiler stop before it writes an object, or write something else",
     "take it out; `kjit build --verbose` shows commands that can be repeated with it by hand",
 )
 _NO_LIBRARY = _Refusal("makes something else than the module's library", "take it out")
-_OUTPUT = _Refusal("names another output than the module", "take it out: kjit names what it makes")
+_OUTPUT = _Refusal("names another output than the module", "take it out: kjit chooses the name")
 _DEVICE_LINK = _Refusal(
-    "asks for a link of device code, and kjit does not link device code across sources",
+    "requests linking of device code, which kjit does not do across sources",
     "take it out, and define device functions in a header that the kernels include; with cuda_wrappers, all cuda_files "
-    "are one unit and see each other's as it is",
+    "are one unit and see each other's functions",
 )
 
 _OF_CXX: Mapping[str, _Refusal] = {
@@ -57,7 +58,7 @@ _OF_CXX: Mapping[str, _Refusal] = {
     ),
     **dict.fromkeys(("-o", "--output"), _OUTPUT),
 }
-# nvcc takes most names with one dash or two.
+# nvcc accepts most names with one dash or two.
 _OF_NVCC: Mapping[str, _Refusal] = {
     **dict.fromkeys(
         (
@@ -101,7 +102,7 @@ _OF_LINKER: Mapping[str, _Refusal] = {
 
 _ARCH_NAMES = ("gencode", "generate-code", "arch", "gpu-architecture", "code", "gpu-code")
 _ARCH = re.compile(r"(?P<kind>sm|compute|lto)_(?P<digits>\d+[af]?)")
-# Their values hold spaces, and commas that end no word.
+# Flags whose values may have spaces, and commas that do not separate words.
 _HOLDS_TEXT = re.compile(r"-{1,2}(?:[DUIL]|isystem|iquote|idirafter|include|imacros|W[lap],|X|f[\w-]+=|[\w-]+=)|[^-]")
 _BESIDE_ITS_VALUE = re.compile(r"-[\w-]+")
 _QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\([^()]*\)")
@@ -109,10 +110,10 @@ _NEXT_OPTION = re.compile(r"\s(?=--?[A-Za-z][\w=+-]*)")
 
 
 def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
-    """Refuse flags and exports of a variant that cannot work.
+    """Reject flags and exports of a variant that cannot work.
 
     Raises:
-        UsageError: there is one.
+        UsageError: one cannot work.
     """
     spec, target = variant.spec, variant.target
     if spec.cpp_files or spec.cpp_wrappers:
@@ -133,13 +134,13 @@ def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
 
 def _refuse_flags(words: Sequence[str], where: str, dialect: Dialect, table: Mapping[str, _Refusal]) -> None:
     for flag in parse(words, dialect):
-        if flag.between is not None:  # else it is two words, as it should be
+        if flag.between is not None:  # a flag and its value in one string
             _refuse_several(flag.words()[0], where)
     _refuse_options(words, where, dialect, table)
 
 
 def _refuse_several(word: str, where: str) -> None:
-    """Refuse what is no flag, or more than one."""
+    """Reject a string that is not exactly one flag."""
     if not word.strip():
         raise UsageError(f"{where} has an empty flag.", hint="take it out")
     if "\n" in word:
@@ -155,7 +156,7 @@ def _refuse_several(word: str, where: str) -> None:
     if len(parts) == 1 and _HOLDS_TEXT.match(word) and _BESIDE_ITS_VALUE.fullmatch(first) is None:
         return
     if word.startswith(("-Xcompiler", "--compiler-options")) and len(first) < len(word) and "=" in first:
-        return  # nvcc takes spaces in this list
+        return  # nvcc accepts spaces in this list
     words = [
         each
         for part in parts
@@ -175,18 +176,18 @@ def _split_at(text: str, places: Sequence[int]) -> list[str]:
 
 def _refuse_options(words: Sequence[str], where: str, dialect: Dialect, table: Mapping[str, _Refusal]) -> None:
     for flag, whose in expand(words, dialect):
-        told = _of_linker(flag) if table is _OF_LINK else None
-        if told is None and whose == dialect:
-            told = table.get(_option(flag, whose))
-        elif told is None and table is _OF_NVCC:
-            told = _OF_CXX.get(_option(flag, whose))
-        if told is not None and not _is_off(flag):
+        refusal = _of_linker(flag) if table is _OF_LINK else None
+        if refusal is None and whose == dialect:
+            refusal = table.get(_option(flag, whose))
+        elif refusal is None and table is _OF_NVCC:
+            refusal = _OF_CXX.get(_option(flag, whose))
+        if refusal is not None and not _is_off(flag):
             text = " ".join(flag.words())
-            raise UsageError(f"'{text}' in {where} {told.reason}.", hint=told.instead)
+            raise UsageError(f"'{text}' in {where} {refusal.reason}.", hint=refusal.instead)
 
 
 def _option(flag: Flag, dialect: Dialect) -> str:
-    """The name of an option, as the tables have it."""
+    """The name of an option, as in the tables."""
     name = flag.name or flag.value.partition("=")[0]
     if dialect == "nvcc":
         return name.lstrip("-") if name.startswith("-") else ""
@@ -195,7 +196,7 @@ def _option(flag: Flag, dialect: Dialect) -> str:
 
 
 def _of_linker(flag: Flag) -> _Refusal | None:
-    """What is wrong with a word that the linker gets by `-Wl,` or `-Xlinker`."""
+    """The refusal of a word that is passed to the linker by `-Wl,` or `-Xlinker`; None if it is accepted."""
     if flag.name == "-Xlinker":
         words = [flag.value]
     elif not flag.name and flag.value.startswith("-Wl,"):
@@ -211,7 +212,7 @@ def _of_linker(flag: Flag) -> _Refusal | None:
 
 
 def _is_off(flag: Flag) -> bool:
-    """Whether a flag says that something is not to be done: `-rdc=false`."""
+    """Whether a flag turns something off: `-rdc=false`."""
     return (flag.value if flag.name else flag.value.partition("=")[2]) == "false"
 
 
@@ -226,18 +227,18 @@ def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target, *, are_es
             _refuse_arch(flag, where, target)
         elif flag.name in ("-std", "--std") and flag.value.startswith("gnu"):
             raise UsageError(
-                f"'{' '.join(flag.words())}' in {where} is a dialect of GNU, and nvcc takes none.",
+                f"'{' '.join(flag.words())}' in {where} is a GNU dialect, which nvcc does not accept.",
                 hint="take it out: kjit compiles as C++20",
             )
         elif flag.name in ("-ccbin", "--compiler-bindir") and _is_missing(flag.value):
             raise UsageError(
-                f"nvcc's host compiler '{flag.value}' (-ccbin in {where}) is not there.",
+                f"nvcc's host compiler '{flag.value}' (-ccbin in {where}) does not exist.",
                 hint="take the flag out: kjit gives nvcc the compiler that CXX names",
             )
 
 
 def _refuse_unknown(words: Sequence[str], where: str) -> None:
-    """Refuse what nvcc would, before it is asked."""
+    """Reject words that nvcc would reject."""
     for word, meant in unknown_to_nvcc(words):
         raise UsageError(
             f"nvcc has no option '{word}', which stands in {where}" + (f"; did you mean '{meant}'?" if meant else "."),
@@ -250,26 +251,26 @@ def _is_missing(program: str) -> bool:
 
 
 def _refuse_arch(flag: Flag, where: str, target: Target) -> None:
-    """Refuse an architecture beside the target's."""
+    """Reject architectures other than the target's."""
     text = " ".join(flag.words())
     named = [match["digits"] for match in _ARCH.finditer(flag.value)]
     if any(match["kind"] == "lto" for match in _ARCH.finditer(flag.value)):
         raise UsageError(f"'{text}' in {where} {_DEVICE_LINK.reason}.", hint=_DEVICE_LINK.instead)
     if target.is_simulated and named:
-        return  # which GPUs it is for is said when it is built for one
+        return  # rejected when it is built for a GPU
     others = [digits for digits in named if digits not in {arch.digits for arch in target.archs}]
     if others or not named:
         listed = ",".join(dict.fromkeys(str(CudaArch.parse(digits)) for digits in others))
         raise UsageError(
-            f"'{text}' in {where} names another architecture than the one that is built, {target}.",
-            hint=f"take it out; `kjit build --arch {listed}` and {env.CUDA_ARCH_LIST}={listed} say what to build for"
+            f"'{text}' in {where} names another architecture than the target, {target}.",
+            hint=f"take it out; `kjit build --arch {listed}` and {env.CUDA_ARCH_LIST}={listed} select the architectures"
             if others
-            else f"take it out: without `--arch` and {env.CUDA_ARCH_LIST}, what is built is for the GPUs that are here",
+            else f"take it out: without `--arch` and {env.CUDA_ARCH_LIST}, kjit builds for the GPUs of this machine",
         )
 
 
 def _refuse_kernels(spec: Spec) -> None:
-    """Refuse exports that are kernels in one of the op's own files: a call would not launch them."""
+    """Reject exports that are kernels in one of the op's own files: a call would not launch them."""
     for export, symbol in spec.cuda_wrappers:
         named = re.fullmatch(r"(?:::)?(?:\w+::)*(?P<name>\w+)(?P<arguments><.*>)?", symbol)
         if named is None:
@@ -280,17 +281,17 @@ def _refuse_kernels(spec: Spec) -> None:
                 launcher = _launcher(export, symbol, parameters)
                 raise UsageError(
                     f"export '{export}' is a kernel ('{symbol}' is __global__ in {shown_path(path)}), and Python calls "
-                    "functions of the host.",
+                    "host functions.",
                     hint=f"write a function that launches it, and export that one:\n{launcher}",
                 )
 
 
 def _kernel_parameters(path: str, name: str) -> str | None:
-    """The parameters of the kernel `name`, if a file defines one, and nothing else by that name."""
+    """The parameters of the kernel `name` in a file; None if it defines none, or something else by that name."""
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None  # the compiler will say so
+        return None  # the compiler reports it
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
     found: list[str] = []
     for match in re.finditer(rf"\b{name}\s*\((?P<parameters>[^(){{}};]*)\)\s*\{{", text):

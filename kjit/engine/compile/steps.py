@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kjit.engine.compile.support import SupportObject
@@ -57,3 +58,9 @@ class Unit:
     @property
     def generated(self) -> tuple[tuple[str, str], ...]:
         return () if self.text is None else ((self.path, self.text),)
+
+
+def leading_to(step: Step, steps: Sequence[Step]) -> list[Step]:
+    """`step`, after the steps that it depends on."""
+    inputs = [each for each in steps if each.output in step.inputs]
+    return [before for each in inputs for before in leading_to(each, steps)] + [step]

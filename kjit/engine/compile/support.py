@@ -29,9 +29,11 @@ from pathlib import Path
 
 from kjit import env
 from kjit.engine.cache.folders import close_to_others, make_private, read_own, refuse_unsafe
+from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.engine.toolchain.memo import Stamp, stamp
-from kjit.engine.toolchain.toolchain import COMPILER_ENVIRONMENT, Toolchain, kjit_include, tvm_ffi_include
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime import LAYOUT
+from kjit.runtime.recall import COMPILER_ENVIRONMENT
 
 _CSRC = Path(__file__).resolve().parents[2] / "csrc"
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import kjit
 from kjit import env
@@ -20,16 +21,19 @@ from kjit.engine.cache.missing import asking
 from kjit.engine.compile.libraries import files_named
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, Links
 from kjit.engine.compile.steps import Step, Unit
-from kjit.engine.diagnostics.limits import Limit
 from kjit.engine.diagnostics.symbols import base_name, demangle
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
+from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.memo import open_memo
 from kjit.engine.toolchain.nvrtc import Nvrtc, OnlyNvccError, command_of
-from kjit.engine.toolchain.toolchain import Toolchain, kjit_include
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError
 from kjit.spec import Spec
+
+if TYPE_CHECKING:
+    from kjit.engine.diagnostics.limits import Limit
 
 PROGRAMS = tuple(
     os.path.join(os.path.dirname(os.path.realpath(__file__)), f"{name}.py")

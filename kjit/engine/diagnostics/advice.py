@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kjit.engine.compile.rewrite import DYNAMIC
+from kjit.engine.compile.rewrite.shared_memory import DYNAMIC
 from kjit.engine.diagnostics import torch_words
 from kjit.engine.diagnostics.messages import Message
 from kjit.engine.key.flags import parse

@@ -16,12 +16,15 @@ from pathlib import Path
 
 from kjit import env
 from kjit.engine.compile.quoting import Links
-from kjit.engine.compile.steps import Step
+from kjit.engine.compile.steps import Step, leading_to
 from kjit.engine.diagnostics import diagnostics, limits
 from kjit.engine.diagnostics.advice import Given
+from kjit.engine.diagnostics.files import Files
+from kjit.engine.diagnostics.printed import failed_steps
 from kjit.engine.toolchain import packages
-from kjit.engine.toolchain.toolchain import NVCC_FLAGS, Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, KjitError, ToolchainError
+from kjit.runtime.recall import NVCC_FLAGS
 from kjit.spec import Variant
 
 # Less than the temporary files of one large unit may need.
@@ -29,7 +32,7 @@ _LITTLE_ROOM = 64 << 20
 
 # Programs that kjit has the build run, by the word that names them.
 _OWN_PROGRAM = re.compile(
-    r"from kjit\.engine\.compile\.(?P<module>\w+) import |/kjit/engine/compile/(?P<file>\w+)\.py$"
+    r"from kjit\.engine\.compile\.(?P<module>\w+) import |/kjit/engine/compile/(?:\w+/)?(?P<file>\w+)\.py$"
 )
 # What device_compiler.py says of NVRTC itself; of options NVRTC says more.
 _BY_NVRTC = re.compile(
@@ -139,16 +142,11 @@ def disk_full(staging: Path) -> CacheError:
     )
 
 
-def failed_steps(ninja_output: str) -> set[str]:
-    """The output files of the failed commands. Commands that ran at the same time have finished."""
-    return set(re.findall(r"^FAILED: (?:\[code=\d+\] )?(\S+)", ninja_output, re.MULTILINE))
-
-
-def files_of(variant: Variant, toolchain: Toolchain, folder: Path, steps: Sequence[Step]) -> diagnostics.Files:
+def files_of(variant: Variant, toolchain: Toolchain, folder: Path, steps: Sequence[Step]) -> Files:
     """The owners of the files that compilers name."""
     sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
     generated = frozenset(name for step in steps for name, _ in step.generated)
-    return diagnostics.Files(sources, generated, folder, toolchain.library_dirs())
+    return Files(sources, generated, folder, toolchain.library_dirs())
 
 
 def _nearly_full(folder: Path) -> CacheError | None:
@@ -176,12 +174,6 @@ def _given(variant: Variant, toolchain: Toolchain) -> Given:
         **{name: tuple(environment.get(name, "").split()) for name in NVCC_FLAGS},
     }
     return {name: flags for name, flags in given.items() if flags}
-
-
-def leading_to(step: Step, steps: Sequence[Step]) -> list[Step]:
-    """`step`, after the steps that it depends on."""
-    inputs = [each for each in steps if each.output in step.inputs]
-    return [before for each in inputs for before in leading_to(each, steps)] + [step]
 
 
 def _to_repeat(links: Links, steps: Sequence[Step]) -> str:

@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 from kjit.engine.compile import halves
 from kjit.engine.compile.steps import Step
-from kjit.engine.diagnostics.diagnostics import Files
+from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.messages import Message, parse, plain
 from kjit.engine.diagnostics.symbols import base_name
-from kjit.engine.toolchain.toolchain import kjit_include
+from kjit.engine.toolchain.locations import kjit_include
 
 # The line that a missing token is noticed at is another one for each compiler.
 _NEAR = 2
@@ -83,7 +83,7 @@ class Halves:
     Args:
         broken: the commands that failed, with what they printed.
         steps: all commands of the build.
-        files: whose the files are that compilers name.
+        files: the owners of the files that compilers name.
         read: the content of a file in the build's folder, by its name; empty where there is none.
     """
 
@@ -152,14 +152,18 @@ class Halves:
 
     def _own_places(self, message: Message) -> list[tuple[str, int]]:
         places = [(message.file, message.line), *((frame.file, frame.line) for frame in message.frames)]
-        return [(self._absolute(file), line) for file, line in places if file and self._is_own(file)]
+        return [
+            (self._files.absolute(file), line)
+            for file, line in places
+            if file and self._files.is_own_or_generated(file)
+        ]
 
     def _is_own_mistake(self, step: Step, message: Message) -> bool:
         if not self._is_ours(message.file):
             return False
         if message.text.startswith("static assertion failed"):
             return True
-        if (self._absolute(message.file), message.line) not in self._device_code(step):
+        if (self._files.absolute(message.file), message.line) not in self._device_code(step):
             return False
         text = message.text
         if (lacking := _LACKING.search(text)) is not None:
@@ -176,7 +180,7 @@ class Halves:
         """The lines of functions for the device in the files of the op and of kjit."""
         if step.output not in self._lines:
             found = halves.device_lines(self._read(step.inputs[0]), self._is_ours)
-            self._lines[step.output] = {(self._absolute(file), line) for file, line, _ in found}
+            self._lines[step.output] = {(self._files.absolute(file), line) for file, line, _ in found}
         return self._lines[step.output]
 
     @cached_property
@@ -202,20 +206,12 @@ class Halves:
         units = (step.output for step in self._steps if step.output.endswith(".ii") and not _is_device(step))
         return any(declared.search(self._read(unit)) for unit in units)
 
-    def _is_own(self, file: str) -> bool:
-        path = self._absolute(file)
-        if file in self._files.generated or path in self._files.sources:
-            return True
-        return not any(path.startswith(f"{os.path.normpath(library)}{os.sep}") for library in self._files.libraries)
-
     def _is_ours(self, file: str) -> bool:
         """Whether it is a file of the op, or a header of kjit."""
-        path = Path(self._absolute(file))
+        path = Path(self._files.absolute(file))
         headers = kjit_include()
-        return self._is_own(file) or (headers in path.parents and headers / "kjit_rtc" not in path.parents)
-
-    def _absolute(self, file: str) -> str:
-        return os.path.normpath(os.path.join(self._files.folder, file))
+        is_of_kjit = headers in path.parents and headers / "kjit_rtc" not in path.parents
+        return is_of_kjit or self._files.is_own_or_generated(file)
 
 
 def _is_device(step: Step) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.engine.diagnostics.diagnostics import KernelResources
+from kjit.engine.diagnostics.printed import KernelResources
 from kjit.engine.diagnostics.symbols import demangle
 from kjit.engine.toolchain.cuda_tools import run_tool
 from kjit.errors import KjitError, UsageError

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import kjit
 from kjit.engine.toolchain import looks
-from kjit.engine.toolchain.toolchain import tvm_ffi_include
+from kjit.engine.toolchain.locations import tvm_ffi_include
 from kjit.runtime.recall import Look
 from kjit.spec import Spec
 

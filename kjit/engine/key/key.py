@@ -23,7 +23,8 @@ from functools import lru_cache
 import kjit
 from kjit.engine.key.anchors import Anchors, straight
 from kjit.engine.key.flags import Dialect, map_paths
-from kjit.engine.toolchain.toolchain import Toolchain, tvm_ffi_include
+from kjit.engine.toolchain.locations import tvm_ffi_include
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
 from kjit.runtime import digest as digest
 from kjit.runtime import read_file as read_file

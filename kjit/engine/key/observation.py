@@ -34,7 +34,8 @@ from kjit.engine.key.key import FileState, Key
 from kjit.engine.key.macros import Definitions, definitions_in
 from kjit.engine.key.own_place import own_places
 from kjit.engine.key.system_headers import SystemFolders, searched_folders
-from kjit.engine.toolchain.toolchain import Toolchain, kjit_include
+from kjit.engine.toolchain.locations import kjit_include
+from kjit.engine.toolchain.toolchain import Toolchain
 
 _CLOCK_STEP_NS = 10_000_000
 _TICK_S = 0.0005

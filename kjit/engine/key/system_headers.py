@@ -16,7 +16,8 @@ from typing import NamedTuple
 from kjit.engine.key.anchors import straight
 from kjit.engine.key.flags import include_folders
 from kjit.engine.key.key import Key
-from kjit.engine.toolchain.toolchain import Toolchain, kjit_include, tvm_ffi_include
+from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec
 
 # The headers of GCC and clang, and of an SDK, wherever a distribution or conda puts them.

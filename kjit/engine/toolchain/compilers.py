@@ -260,8 +260,7 @@ _HANDS_ON = re.compile(
 
 
 def _behind(script: bytes, inside: tuple[bytes, ...] = ()) -> list[_Behind] | None:
-    """The programs that a script starts, where it does no more than that; None where that cannot be told from its
-    text, and for an empty one."""
+    """The programs that a script starts, if it does nothing else; None if its text does not show that, or is empty."""
     match = _HANDS_ON.fullmatch(script)
     # A shell reads the file that the variable names first.
     if match is None or script in inside or os.environ.get("BASH_ENV"):

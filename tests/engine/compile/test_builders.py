@@ -17,7 +17,7 @@ import pytest
 from kjit.engine.compile import builders
 from kjit.engine.compile.builders import run
 from kjit.engine.compile.steps import Step
-from kjit.engine.diagnostics.build_errors import failed_steps
+from kjit.engine.diagnostics.printed import failed_steps
 from kjit.engine.toolchain.nvrtc import Nvrtc, command_of
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc, by which processes are found")

@@ -21,7 +21,9 @@ from kjit.engine.compile import run
 from kjit.engine.compile.compile import Built, compile_variant
 from kjit.engine.compile.support import SupportObject, support_objects
 from kjit.engine.diagnostics import build_errors
-from kjit.engine.toolchain.toolchain import Toolchain, find_ninja, kjit_include, tvm_ffi_library
+from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_library
+from kjit.engine.toolchain.programs import find_ninja
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.spec import Spec, Target, Variant
 

@@ -11,7 +11,7 @@ import pytest
 
 from kjit.engine.compile import host_compiler
 from kjit.engine.compile.precompiled import HostHeaders, own_code
-from kjit.engine.toolchain.toolchain import find_cxx
+from kjit.engine.toolchain.compilers import find_cxx
 from kjit.errors import ToolchainError
 
 # As long as headers of a small op.

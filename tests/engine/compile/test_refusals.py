@@ -142,7 +142,7 @@ class TestDeviceCode:
     )  # fmt: skip
     def test_a_link_of_device_code_is_refused_by_name(self, host: Toolchain, target: Target, flags: list[str]) -> None:
         error = refusal(host, target, extra_cuda_cflags=flags)
-        assert error is not None and "kjit does not link device code across sources" in error.message
+        assert error is not None and "requests linking of device code" in error.message
         assert " ".join(flags) in error.message
 
     @pytest.mark.parametrize("flags", [["-rdc=false"], ["-rdc", "false"], ["-lineinfo"]])
@@ -168,7 +168,7 @@ class TestArchitectures:
     )
     def test_another_one_is_refused_with_how_to_build_for_it(self, host: Toolchain, flags: list[str]) -> None:
         error = refusal(host, CUDA, extra_cuda_cflags=flags)
-        assert error is not None and error.message.endswith("than the one that is built, cuda:sm_90a.")
+        assert error is not None and error.message.endswith("than the target, cuda:sm_90a.")
         assert "`kjit build --arch 8.0`" in str(error.hint) and "KJIT_CUDA_ARCH_LIST=8.0 " in str(error.hint)
 
     def test_any_of_a_target_for_several_may_be_named(self, host: Toolchain) -> None:
@@ -192,7 +192,7 @@ def test_the_simulator_takes_no_dialect_that_nvcc_does_not(host: Toolchain, targ
 def test_a_host_compiler_that_is_not_there_is_named(host: Toolchain) -> None:
     error = refusal(host, CUDA, extra_cuda_cflags=["-ccbin", "/nothing/g++"])
     assert error is not None
-    assert error.message == "nvcc's host compiler '/nothing/g++' (-ccbin in extra_cuda_cflags) is not there."
+    assert error.message == "nvcc's host compiler '/nothing/g++' (-ccbin in extra_cuda_cflags) does not exist."
     assert refusal(host, CUDA, extra_cuda_cflags=["-ccbin=sh"]) is None
 
 

@@ -18,7 +18,8 @@ from kjit.engine.builder import build
 from kjit.engine.cache.store import Store
 from kjit.engine.compile import run as run_file
 from kjit.engine.compile.run import run
-from kjit.engine.toolchain.toolchain import Toolchain, find_cxx
+from kjit.engine.toolchain.compilers import find_cxx
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]

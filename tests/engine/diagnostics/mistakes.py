@@ -30,7 +30,8 @@ from kjit import env
 from kjit.engine import builder
 from kjit.engine.cache.store import Store
 from kjit.engine.compile.compile import compile_variant
-from kjit.engine.toolchain.toolchain import Toolchain, find_cuda
+from kjit.engine.toolchain.cuda import find_cuda
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
 from kjit.runtime.load import load_variant
 from kjit.spec import Export, Spec, Target, Variant

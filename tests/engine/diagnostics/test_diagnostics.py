@@ -8,20 +8,14 @@ import pytest
 
 from kjit.engine.diagnostics import diagnostics
 from kjit.engine.diagnostics.diagnostics import (
-    Files,
-    KernelResources,
     Report,
     explain,
     explain_load,
     explain_warnings,
     is_disk_full,
-    parse_depfile,
-    parse_resources,
     says_why,
-    unclosed_brace,
-    without_resources,
 )
-from kjit.engine.diagnostics.symbols import demangle, short_names
+from kjit.engine.diagnostics.files import Files
 
 GCC_TEMPLATE = """\
 In file included from {project}/scale.cuh:1:
@@ -53,18 +47,6 @@ NVCC_TEMPLATE = """\
             instantiation of "void Scale<T, N>::run(View) [with T=float, N=4]" at line 4 of scale.cu
 
 1 error detected in the compilation of "scale.cu".
-"""
-PTXAS_INFO = """\
-ptxas info    : 0 bytes gmem, 24 bytes cmem[4]
-ptxas info    : Compiling entry function '_Z2k2iPf' for 'sm_90a'
-ptxas info    : Function properties for _Z2k2iPf
-    400 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
-ptxas info    : Used 10 registers, used 0 barriers, 368 bytes cmem[0]
-ptxas info    : Compile time = 1.781 ms
-ptxas info    : Compiling entry function '_Z2kkIfLi32EEvPT_' for 'sm_80'
-ptxas info    : Function properties for _Z2kkIfLi32EEvPT_
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 14 registers, used 1 barriers, 128 bytes smem, 360 bytes cmem[0]
 """
 
 
@@ -205,21 +187,6 @@ class TestPlaces:
         log = "scale.cpp:3:1: error: expected unqualified-id before 'namespace'\n"
         lines = show(log, view).text.splitlines()
         assert lines == ["scale.cuh:2:14: error: this '{' has no '}'", "  2 |   void run() {", "    |              ^"]
-
-    @pytest.mark.parametrize(
-        ("text", "place"),
-        [
-            ("a {\n}\n", None),
-            ("a {\n", (1, 2)),
-            ("a {\n  b {\n  }\n", (1, 2)),
-            ("a {\n  b {\n}\n", (2, 4)),
-            ("a { // }\n  \"}\" '}' /* }\n } */\n", (1, 2)),
-        ],
-    )
-    def test_the_indentation_tells_which_brace_lacks_its_partner(
-        self, text: str, place: tuple[int, int] | None
-    ) -> None:
-        assert unclosed_brace(text.split("\n")) == place
 
     def test_an_undefined_symbol_is_shown_where_a_source_uses_it(self, view: Path) -> None:
         (view / "project" / "scale.cuh").write_text("int other();\nint f() { return other(); }\n")
@@ -545,7 +512,7 @@ class TestOtherTools:
             "collect2: error: ld returned 1 exit status\n",
             "fatal   : Could not open input file /tmp/tmpxft_0000499a_00000000-7_add.cpp1.ii\n",
             "nvcc warning : incompatible redefinition for option 'std', the last value of this option was used\n",
-            PTXAS_INFO,
+            "ptxas info    : Used 10 registers, used 0 barriers, 368 bytes cmem[0]\n",
         ],
     )
     def test_a_tool_that_only_failed_did_not_say_why(self, log: str) -> None:
@@ -603,53 +570,3 @@ class TestOtherTools:
             report = explain(log, files_of(view), "cpu", {"extra_cflags": flags})
             assert report.text == "kjit's headers need C++20, and extra_cflags asks for c++17."
             assert str(report.hint).startswith("take -std=c++17 out of extra_cflags")
-
-
-class TestResources:
-    def test_each_kernel_is_read(self) -> None:
-        assert parse_resources(PTXAS_INFO) == [
-            KernelResources("k2", "sm_90a", 10, 0, 8, 12, 400),
-            KernelResources("kk<float, 32>", "sm_80", 14, 128, 0, 0, 0),
-        ]
-
-    def test_no_kernel_is_no_error(self) -> None:
-        assert parse_resources("ptxas info    : 0 bytes gmem\n") == []
-
-    def test_they_are_not_warnings(self) -> None:
-        replaced = "nvcc warning : incompatible redefinition for option 'std', the last value of this option was used\n"
-        assert without_resources(f"{PTXAS_INFO}{replaced}x.cu(1): warning: w\n") == "x.cu(1): warning: w\n"
-
-    @pytest.mark.parametrize(
-        ("mangled", "name"),
-        [
-            ("_Z2k2iPf", "k2"),
-            ("_ZN4kjit5ScaleIfLi4EE3runEv", "kjit::Scale<float, 4>::run"),
-            ("_ZN12_GLOBAL__N_16kernelEPf", "{anonymous}::kernel"),
-            ("main", "main"),
-            ("_Zgarbage", "_Zgarbage"),
-        ],
-    )
-    def test_names_are_demangled_without_their_parameters(self, mangled: str, name: str) -> None:
-        assert demangle(mangled) == name
-
-
-class TestShortNames:
-    def test_namespaces_are_left_out(self) -> None:
-        assert short_names(["{anonymous}::fill<a::b, 4>", "kjit::copy"]) == ["fill<b, 4>", "copy"]
-        kernel = "kjit::kernels::elementwise<{anonymous}::Scale<kjit::bf16_t>, 8, kjit::In<kjit::bf16_t> >"
-        assert short_names([kernel]) == ["elementwise<Scale<bf16_t>, 8, In<bf16_t>>"]
-
-    def test_what_would_be_the_same_keeps_them(self) -> None:
-        assert short_names(["a::fill", "b::fill", "c::copy"]) == ["a::fill", "b::fill", "copy"]
-        assert short_names(["k::f<a::T>", "k::f<b::T>"]) == ["f<a::T>", "f<b::T>"]
-
-
-class TestDepfiles:
-    def test_the_files_of_all_lines_are_read(self) -> None:
-        assert parse_depfile("x.o: a.cpp \\\n b.h \\\n  /usr/c.h\n") == ["a.cpp", "b.h", "/usr/c.h"]
-
-    def test_odd_names_are_read_back(self) -> None:
-        assert parse_depfile("x.o : /a\\ b/$$HOME/it's\\#1.h é.h\n") == ["/a b/$HOME/it's#1.h", "é.h"]
-
-    def test_an_empty_file_lists_nothing(self) -> None:
-        assert parse_depfile("") == []

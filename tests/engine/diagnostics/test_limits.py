@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.compile.steps import Step
-from kjit.engine.diagnostics.diagnostics import Files
+from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.limits import Halves, shown
 
 SOURCE = "/op/scale.cuh"

@@ -19,7 +19,8 @@ import pytest
 
 from kjit.engine import builder, outcomes, pool
 from kjit.engine.cache.store import Store
-from kjit.engine.toolchain.toolchain import Toolchain, find_cxx
+from kjit.engine.toolchain.compilers import find_cxx
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
 from kjit.runtime.load import load_variant
 from kjit.spec import Spec, Target, Variant

@@ -113,7 +113,7 @@ def test_compilers_understand_each_spelling_like_that(
 @pytest.mark.nvcc
 @pytest.mark.parametrize("words", NVCC)
 def test_nvcc_understands_each_spelling_like_that(folder: Path, tmp_path: Path, words: list[str]) -> None:
-    from kjit.engine.toolchain.toolchain import find_cuda
+    from kjit.engine.toolchain.cuda import find_cuda
 
     (tmp_path / "unit.cu").write_text('#include "found.h"\n')
     words = at(words, folder, "nvcc")

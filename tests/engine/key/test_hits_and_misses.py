@@ -36,7 +36,8 @@ from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import Key
 from kjit.engine.outcomes import Started
 from kjit.engine.toolchain import toolchain
-from kjit.engine.toolchain.toolchain import Toolchain, find_cxx
+from kjit.engine.toolchain.compilers import find_cxx
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
 from kjit.runtime import recall
 from kjit.runtime.load import load_variant

@@ -15,7 +15,8 @@ from kjit.engine.key import headers, observation, system_headers
 from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import FileState, Key
 from kjit.engine.key.observation import Observation, Start, now_ns
-from kjit.engine.toolchain.toolchain import Toolchain, tvm_ffi_include
+from kjit.engine.toolchain.locations import tvm_ffi_include
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime import recall
 from kjit.spec import Spec, Target, Variant
 

@@ -24,10 +24,12 @@ from kjit.engine.compile.compile import Built, compile_variant
 from kjit.engine.compile.device_compiler import compile_half
 from kjit.engine.compile.steps import Step
 from kjit.engine.key.key import Key
+from kjit.engine.toolchain.compilers import find_cxx
 from kjit.engine.toolchain.cuda import NoCudaError, find_cuda
 from kjit.engine.toolchain.cuda_tools import find_tool
+from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.nvrtc import WRAPPED, OnlyNvccError, find_nvrtc, nvrtc_options
-from kjit.engine.toolchain.toolchain import Toolchain, _discover, find_cxx, kjit_include
+from kjit.engine.toolchain.toolchain import Toolchain, _discover
 from kjit.errors import CompileError, KjitError, ToolchainError, UsageError
 from kjit.runtime.declared import declared_in, variants_of
 from kjit.spec import Spec, Target, Variant

@@ -39,12 +39,11 @@ void run_gather(const Math& math, const Sizes& sizes, DLDevice device, const Ind
   const std::int64_t head = aligned_head<kVec, Place::kElement>(tensors...);
   const bool others_aligned = aligned_head<kVec, Place::kTable, Place::kColumn>(tensors...) == 0;
   const bool all_aligned = head == 0 && sizes.row_size % kVec == 0 && others_aligned;
-  constexpr int kParts = kAnywhereParts<Operands...>;
-  if (!all_aligned && head >= 0 && sizes.row_size >= kParts * kVec && sizes.row_size < std::int64_t{1} << 30) {
+  if (!all_aligned && head >= 0 && sizes.row_size >= kVec && sizes.row_size < std::int64_t{1} << 30) {
     const std::int64_t numel = sizes.num_rows * sizes.row_size, vectors = numel > head ? (numel - head) / kVec : 0;
     const RowRun run{static_cast<unsigned>(sizes.row_size), numel, head, vectors, Division::by(sizes.row_size)};
-    const auto kernel = kernels::gather_anywhere<Math, kVec, T, Operands...>;
-    const std::int64_t blocks = host::div_ceil(vectors, kGatherBlock * kParts);
+    const auto kernel = kernels::gather_unaligned<Math, kVec, T, Operands...>;
+    const std::int64_t blocks = host::div_ceil(vectors, std::int64_t{kGatherBlock});
     host::LaunchKernel launch(numel > 0 && blocks == 0 ? 1 : blocks, kGatherBlock, device);
     launch.enable_pdl()(kernel, math, run, sizes.table_size, index, tensors...);
     return;

@@ -2,9 +2,7 @@
 //
 //   device::row::load<true>(vector, x_row, at);                      // read once: takes no place in the SM's cache
 //   device::row::store_streaming(vector, out_row + at);
-//   device::row::UnalignedLoad<T, N> load;                           // of a vector that may begin anywhere
-//   load.begin(from);                                                // meanwhile others begin
-//   load.finish(vector, from);
+//   device::row::load_unaligned(vector, x_row, at, row_size);        // wherever it begins
 //
 // While a row is written, `fetch_ahead` lets the memory already be read that the next block will need.
 //
@@ -91,75 +89,42 @@ KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   __stcs(reinterpret_cast<decltype(word)*>(to), word);
 }
 
-/// Whether a vector of `N` elements that is not aligned can be cut out of the two aligned ones in which it lies: where
-/// it has more than one, and 4 to 16 bytes.
-template <typename T, int N>
-inline constexpr bool kCanCut = N > 1 && sizeof(T) * N >= 4 && sizeof(T) * N <= 16;
-
-/// How far such a vector begins behind the first of those two: so many words of 4 bytes, and bits.
-struct Offset {
-  bool two_words = false, a_word = false;
-  unsigned bits = 0;
-
-  Offset() = default;
-  explicit __device__ Offset(unsigned bytes)
-      : two_words(bytes % 16 >= 8), a_word(bytes % 8 >= 4), bits(bytes % 4 * 8) {}
-
-  /// Cuts the vector out of them.
-  template <typename T, std::size_t N>
-  __device__ void cut(AlignedVector<T, N>& vector, const AlignedVector<T, N> (&pieces)[2]) const {
-    // No branch, and no index that is known at run time only: both would cost more than all the words here.
-    constexpr int kWords = static_cast<int>(sizeof(vector)) / 4;
-    unsigned words[2 * kWords];
-    std::memcpy(words, &pieces, sizeof(words));
-    if constexpr (kWords == 4) {
+/// Reads the vector from element `at` of a row on, which need not be aligned: in words of 4 bytes, shifted where the
+/// vector begins inside of one, and element by element where they would reach beyond the row's `size` elements. It goes
+/// by way of the SM's cache: neighbours read parts of the same sectors.
+template <typename T, std::size_t N>
+KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* row, std::int64_t at, std::int64_t size) {
+  constexpr int kWordBytes = 4, kWords = static_cast<int>(sizeof(vector)) / kWordBytes;
+  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(row + at);
+  if (address % sizeof(vector) == 0) return vector.load(row + at);
+  if constexpr (sizeof(T) < kWordBytes && kWords > 0) {
+    constexpr unsigned kOfWord = kWordBytes / sizeof(T);
+    const unsigned ahead = static_cast<unsigned>(address % kWordBytes / sizeof(T));
+    if (at >= ahead && at + static_cast<std::int64_t>(N + (kOfWord - ahead) % kOfWord) <= size) {
+      const auto* const from = reinterpret_cast<const unsigned*>(address - address % kWordBytes);
+      unsigned words[kWords + 1];
 #pragma unroll
-      for (int i = 0; i < kWords + 2; ++i) words[i] = two_words ? words[i + 2] : words[i];
-    }
-    if constexpr (kWords >= 2) {
+      for (int i = 0; i < kWords; ++i) words[i] = from[i];
+      if (ahead != 0) {
+        words[kWords] = from[kWords];
 #pragma unroll
-      for (int i = 0; i < kWords + 1; ++i) words[i] = a_word ? words[i + 1] : words[i];
-    }
-    if constexpr (sizeof(T) < 4) {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], bits);
-    }
-    std::memcpy(vector.data(), words, sizeof(vector));
-  }
-};
-
-/// The load of a vector that may begin anywhere: it is cut out of the two aligned ones in which it lies, all of which
-/// is read. Of types that are not cut, each element is read.
-template <typename T, int N>
-struct UnalignedLoad {
-  static constexpr bool kCuts = kCanCut<T, N>;
-
-  AlignedVector<T, N> pieces[kCuts ? 2 : 1];
-
-  /// How many elements the first of those two begins ahead of the vector; where none, the second is not read.
-  __device__ static unsigned elements_ahead(const T* from) {
-    const unsigned bytes = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from));
-    return kCuts ? bytes % static_cast<unsigned>(sizeof(T) * N) / static_cast<unsigned>(sizeof(T)) : 0;
-  }
-
-  __device__ void begin(const T* from) {
-    if constexpr (kCuts) {
-      const unsigned ahead = elements_ahead(from);
-      pieces[0].load(from - ahead);
-      pieces[1].load(from - ahead, ahead == 0 ? 0 : 1);
-    } else {
-#pragma unroll
-      for (int i = 0; i < N; ++i) pieces[0][i] = from[i];
+        for (int i = 0; i < kWords; ++i) words[i] = __funnelshift_r(words[i], words[i + 1], ahead * sizeof(T) * 8);
+      }
+      std::memcpy(vector.data(), words, sizeof(vector));
+      return;
     }
   }
-  __device__ void finish(AlignedVector<T, N>& vector, const T* from) const {
-    if constexpr (kCuts) {
-      Offset(elements_ahead(from) * static_cast<unsigned>(sizeof(T))).cut(vector, pieces);
-    } else {
-      vector = pieces[0];
-    }
-  }
-};
+#pragma unroll
+  for (std::size_t j = 0; j < N; ++j) vector[j] = row[at + static_cast<std::int64_t>(j)];
+}
+
+/// Writes a vector to where `to` points: as `store_streaming` where that is aligned, else element by element.
+template <typename T, std::size_t N>
+KJIT_DEVICE void store_unaligned(const AlignedVector<T, N>& vector, T* to) {
+  if (reinterpret_cast<std::uintptr_t>(to) % sizeof(vector) == 0) return store_streaming(vector, to);
+#pragma unroll
+  for (std::size_t j = 0; j < N; ++j) to[j] = vector[j];
+}
 
 namespace details {
 
@@ -175,6 +140,15 @@ KJIT_DEVICE unsigned char* dynamic_shared() {
 
 }  // namespace details
 
+/// Begins to copy 16 bytes, aligned, to shared memory; `await_copies` waits for them.
+KJIT_DEVICE void copy_async(void* to, const void* from) {
+#if KJIT_CUDA_ARCH >= 800 && !KJIT_SIM
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx::to_shared(to)), "l"(from) : "memory");
+#else
+  *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+#endif
+}
+
 /// A place for a vector in the block's dynamic shared memory, of which each thread has some.
 template <typename T, std::size_t N>
 class SharedSlot {
@@ -185,12 +159,7 @@ class SharedSlot {
 
   /// Begins to copy the vector from there, aligned.
   KJIT_DEVICE void begin(const T* from) const {
-#if KJIT_CUDA_ARCH >= 800 && !KJIT_SIM
-    if constexpr (sizeof(T) * N == 16) {
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx::to_shared(slot_)), "l"(from) : "memory");
-      return;
-    }
-#endif
+    if constexpr (sizeof(T) * N == 16) return copy_async(slot_, from);
     AlignedVector<T, N> vector;
     vector.load(from);
     vector.store(slot_);
@@ -200,6 +169,26 @@ class SharedSlot {
  private:
   unsigned char* slot_;
 };
+
+/// Begins to copy `count` elements to the block's dynamic shared memory, all threads together, in aligned vectors but
+/// for the first and last elements. They come to lie from byte `offset` on, a multiple of 16, or as many bytes after it
+/// as `from` lies after such a multiple.
+template <typename T>
+KJIT_DEVICE T* copy_to_shared(unsigned offset, const T* from, int count) {
+  constexpr int kVec = 16 / sizeof(T);
+  const unsigned ahead = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from) % 16);
+  T* const to = reinterpret_cast<T*>(details::dynamic_shared() + offset + ahead);
+  const int to_vector = static_cast<int>((16 - ahead) % 16 / sizeof(T)), head = to_vector < count ? to_vector : count;
+  const int vectors = (count - head) / kVec, thread = static_cast<int>(threadIdx.x);
+  for (int i = thread; i < vectors; i += static_cast<int>(blockDim.x)) {
+    copy_async(to + head + i * kVec, from + head + i * kVec);
+  }
+  for (int i = thread; i < count - vectors * kVec; i += static_cast<int>(blockDim.x)) {
+    const int at = i < head ? i : i + vectors * kVec;
+    to[at] = from[at];
+  }
+  return to;
+}
 
 /// Waits until what this thread has begun to copy to shared memory is there.
 KJIT_DEVICE void await_copies() {

@@ -29,6 +29,7 @@ struct RowTuning {
   static constexpr int kInputs = (0 + ... + static_cast<int>(kIsInput<Operands>));
   static constexpr int kColumns = (0 + ... + static_cast<int>(kIsIn<Operands, Place::kColumn>));
   static constexpr bool kTermReadsColumns = Rules::kTermReadsColumns;
+  static constexpr bool kIsLight = kInputs <= 1 && kColumns <= 1;
 
   static constexpr int vectors_for(int tensors) { return tensors <= 2 ? 4 : tensors <= 4 ? 2 : 1; }
   /// Whether columns of a row that is held come when its total is known: two of them beside more of the row.
@@ -37,10 +38,10 @@ struct RowTuning {
   /// more threads run, the better; and of long rows, beside which columns are not held unless their total needs them.
   static constexpr int kParts = kLoadsLate ? 4 : vectors_for(kInputs + kColumns);
   static constexpr int kShortParts = kParts < 2 ? kParts : 2;
-  /// Of rows that begin anywhere; each vector is cut out of two, and of columns too where a total needs them.
-  static constexpr int kAnywhereParts = (kTermReadsColumns && kColumns > 0) || kLoadsLate ? kShortParts : kParts;
+  /// Of unaligned rows; and the threads of their largest block, two of which run on an SM.
+  static constexpr int kUnalignedParts = kInputs + kColumns <= 2 ? 2 : 1;
+  static constexpr int kUnalignedBlock = kIsLight && elements_in<Operands...>(16) < 8 ? 640 : 512;
   /// Launch bounds: threads of the largest block, and blocks on an SM. Of short rows an SM holds more threads.
-  static constexpr bool kIsLight = kInputs <= 1 && kColumns <= 1;
   static constexpr int max_block(bool is_short) { return is_short && kIsLight ? 768 : kMaxRowBlock; }
   static constexpr int min_blocks(bool is_short) { return is_short && kIsLight ? 2 : 1; }
 

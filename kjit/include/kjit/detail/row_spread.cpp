@@ -17,10 +17,11 @@ KJIT_IMPL RowChoice choose_rows(std::int64_t rows, std::int64_t vectors, bool al
   const bool fits = vectors <= (in_short < in_half ? in_short : in_half) ||
                     (vectors % (32 * limits.parts) == 0 && vectors <= kMaxRowBlock * limits.parts);
   if (!aligned || vectors > std::int64_t{limits.max_cluster} * kMaxRowBlock * limits.long_parts) {
-    const std::int64_t held = std::int64_t{limits.max_cluster} * kAnywhereBlock * limits.anywhere_parts;
-    const int parts = vectors <= 64 ? limits.short_parts : limits.anywhere_parts;
-    return {kAnywhereRows, parts,
-            spread_rows(rows, vectors < held ? vectors : held, parts, kAnywhereBlock, limits.max_cluster)};
+    const int parts = limits.unaligned_parts, block = limits.unaligned_block;
+    const std::int64_t most = std::int64_t{limits.max_cluster} * block * parts,
+                       least = limits.unaligned_threads * parts;
+    const std::int64_t held = vectors < least ? least : vectors < most ? vectors : most;
+    return {kUnalignedRows, parts, spread_rows(rows, held, parts, block, limits.max_cluster)};
   }
   if (!fits || worth_sharing(rows, vectors, limits.max_cluster)) {
     const int parts = limits.long_parts;

@@ -11,9 +11,6 @@
 namespace kjit::details {
 
 constexpr int kMaxRowBlock = 1024;
-// Launch bounds for rows that begin anywhere, whose addresses take registers: threads of a block, blocks on an SM.
-constexpr int kAnywhereBlock = 320;
-constexpr int kAnywhereBlocks = 2;
 
 /// How a row is shared.
 struct RowSpread {
@@ -107,13 +104,14 @@ constexpr int fetched_parts(int parts, int inputs) {
 }
 
 /// The kernels of an op, as `RowChoice` numbers them.
-enum RowKernel : int { kAnywhereRows, kHeldRows, kShortRows, kLongRows, kEvenLongRows, kRowKernels };
+enum RowKernel : int { kUnalignedRows, kHeldRows, kShortRows, kLongRows, kEvenLongRows, kRowKernels };
 
 /// What the choice of a kernel depends on: numbers of `RowTuning`, and of the architecture.
 struct RowLimits {
-  int parts, short_parts, long_parts, anywhere_parts;
-  int short_block;
-  int max_cluster;  // blocks that may share a row
+  int parts, short_parts, long_parts, unaligned_parts;
+  int short_block, unaligned_block;  // threads at most
+  int unaligned_threads;             // that share a row, at least
+  int max_cluster;                   // blocks that may share a row
 };
 
 /// Which kernel has the rows, and how.

@@ -2,7 +2,7 @@
 // it.
 //
 // - `rowwise`: all of a row is in the registers of the threads that share it, in aligned vectors, and is read once.
-// - `rowwise_anywhere`: rows of any length that begin anywhere; what does not fit into registers is read twice.
+// - `rowwise_unaligned`: rows of any length that begin anywhere; what does not fit into registers is read twice.
 
 #pragma once
 
@@ -235,61 +235,29 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   if constexpr (kIsShort) fetch_next();  // earlier, it would delay rows that have no next one
 }
 
-/// What a thread holds of a tensor whose rows begin anywhere.
+/// What a thread holds of a tensor whose rows are not aligned.
 template <typename Operand, int kVec, int kParts>
 struct UnalignedVectors : RowVectors<Operand, kVec, kParts, kParts> {
   using Base = RowVectors<Operand, kVec, kParts, kParts>;
   using Base::data;
   using Base::kCount;
   using Base::vectors;
-  using typename Base::Element;
-  using typename Base::Stored;
-  using typename Base::Vector;
-  using Load = device::row::UnalignedLoad<Element, static_cast<int>(Vector::size())>;
-  static constexpr bool kIsLoaded = kIsInput<Operand> || kIsIn<Operand, Place::kColumn>;
-  Load loads[kCount];
 
-  /// Whether the load of a vector at `head` would read elements ahead of the row, and that of one which ends `tail`
-  /// elements ahead of the row's end, some behind it.
-  KJIT_DEVICE bool begins_early(int head) const {
-    return kIsLoaded && static_cast<int>(Load::elements_ahead(data + head)) > head;
-  }
-  KJIT_DEVICE bool ends_late(int head, int tail) const {
-    const int ahead = kIsLoaded ? static_cast<int>(Load::elements_ahead(data + head)) : 0;
-    return ahead > 0 && tail < kVec - ahead;
-  }
-
-  /// Begins to read the `i`-th vector, from element `at` of the row on, if the tensor is of one of these kinds.
+  /// Reads the `i`-th vector, from element `at` of the row on, if the tensor is of one of these kinds.
   template <Place... kPlaces>
-  KJIT_DEVICE void begin_load(int i, std::int64_t at) {
+  KJIT_DEVICE void load_unaligned(int i, int at, int row_size) {
     if constexpr (kIsIn<Operand, kPlaces...> && Operand::kIsRead) {
-      if (!Operand::kIsOptional || data != nullptr) loads[i].begin(data + at);
+      if (Operand::kIsOptional && data == nullptr) return vectors[i].fill({});
+      device::row::load_unaligned(vectors[i], data, at, row_size);
     }
   }
-  template <Place... kPlaces>
-  KJIT_DEVICE void finish_load(int i, std::int64_t at) {
-    if constexpr (kIsIn<Operand, kPlaces...> && Operand::kIsRead) {
-      if (Operand::kIsOptional && data == nullptr) return vectors[i].fill(Element{});
-      loads[i].finish(vectors[i], data + at);
-    }
-  }
-  /// Writes it: element by element where `kMayDiffer` and the tensor is aligned otherwise than the one that leads.
+  /// Writes it. Only where `kMayDiffer` can the tensor be aligned otherwise than the one that leads.
   template <bool kMayDiffer>
-  KJIT_DEVICE void store_anywhere(int i, std::int64_t at) const {
-    if constexpr (kIsResultOfElement<Operand>) {
-      if (!kMayDiffer || reinterpret_cast<std::uintptr_t>(data + at) % sizeof(Vector) == 0)
-        return device::row::store_streaming(vectors[i % kCount], data + at);
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) data[at + j] = vectors[i % kCount][j];
-    }
-  }
-
-  /// The element at `at`, in memory.
-  KJIT_DEVICE auto single(std::int64_t at) {
-    if constexpr (kIsOfRow<Operand>) {
-      return Slot<Operand, Element>(&this->number, 0);
-    } else {
-      return Slot<Operand, Stored>(data, at);
+  KJIT_DEVICE void store_unaligned(int i, int at) const {
+    if constexpr (kIsResultOfElement<Operand> && kMayDiffer) {
+      device::row::store_unaligned(vectors[i % kCount], data + at);
+    } else if constexpr (kIsResultOfElement<Operand>) {
+      device::row::store_streaming(vectors[i % kCount], data + at);
     }
   }
 };
@@ -307,107 +275,100 @@ KJIT_DEVICE int elements_ahead(unsigned multiple, const Held&... held) {
   return static_cast<int>(-first & (multiple - 1));
 }
 
-/// What a thread does with rows that begin anywhere: it takes `kParts` vectors of its row at a time, a chunk. Totals
-/// are made from the start of the row to its end, results from the end to the start: the last chunk is in registers
-/// then, and those before are read again. Ahead of the first vector and behind the last there are single elements.
+/// The number of elements, a power of two, to whose multiple the first vector of an unaligned row is aligned: a line of
+/// the cache, so that no two warps read parts of one, or less where each thread would have more than one single
+/// element.
+template <int kVec>
+KJIT_DEVICE unsigned line_size(int threads) {
+  unsigned size = kVec;
+#pragma unroll
+  for (int i = 0; i < 3; ++i) size = 4 * size <= static_cast<unsigned>(threads) ? 2 * size : size;
+  return size;
+}
+
+/// Work of a thread on rows that begin anywhere. It takes `kParts` vectors at a time, a chunk, which are aligned in the
+/// tensor that leads, and one of the elements before the row's first vector or after its last. Totals are made from the
+/// first chunk to the last, results from the last, which is in registers then, to the first: the others are read again.
 template <typename Rules, int kVec, int kParts, std::size_t... kAll, std::size_t... kOfTerm, std::size_t... kOfRow,
           std::size_t... kOfElement, typename Math, typename... Operands>
-KJIT_DEVICE void row_anywhere(std::index_sequence<kAll...>, std::index_sequence<kOfTerm...>,
-                              std::index_sequence<kOfRow...>, std::index_sequence<kOfElement...>, const Math& math,
-                              const RowPlan& plan, const Operands&... tensors) {
+KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence<kOfTerm...>,
+                               std::index_sequence<kOfRow...>, std::index_sequence<kOfElement...>, const Math& math,
+                               const RowPlan& plan, const Operands&... tensors) {
   using enum Place;
-  constexpr bool kHoldsColumns = Rules::kTermReadsColumns;
-  constexpr Place kBeside = kHoldsColumns ? kColumn : kElement;  // read with the elements
   constexpr bool kMayDiffer = (0 + ... + static_cast<int>(kIsResultOfElement<Operands>)) > 1;
   const RowTeam<(kMaxCluster > 1), typename Rules::Total> team(plan.threads);
   const std::int64_t wanted = team.row;
   const int lane = team.lane;
-  const std::int64_t at_row = wanted < plan.num_rows ? wanted : plan.num_rows - 1, row_size = plan.row_size;
+  const std::int64_t at_row = wanted < plan.num_rows ? wanted : plan.num_rows - 1;
+  const int row_size = static_cast<int>(plan.row_size);
   Pack<UnalignedVectors<Operands, kVec, kParts>...> held;
+  Pack<RowVectors<Operands, 1, 1, 1>...> single;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
-  // Where several warps share a row, its vectors begin at a line of the cache: no two of them read parts of one.
-  const unsigned multiple = plan.threads >= 128 ? 8 * kVec : kVec;
-  std::int64_t head = elements_ahead<Operands...>(multiple, get<kAll>(held)...);
-  std::int64_t whole = row_size > head ? (row_size - head) & -kVec : 0;
-  const int tail = static_cast<int>(row_size - head - whole);
-  // What is read for a vector lies in the row: else its first or last elements are done as single ones.
-  const bool ends_late = (get<kAll>(held).ends_late(static_cast<int>(head), tail) || ...);
-  if ((get<kAll>(held).begins_early(static_cast<int>(head)) || ...)) {
-    head += kVec;
-    whole -= kVec;
-  }
-  if (ends_late) whole -= kVec;
-  if (whole < 0) whole = 0;
-  const std::int64_t end = head + whole, next = std::int64_t{plan.threads} * kVec, begin = head + lane * kVec;
+  (get<kAll>(single).begin(tensors, at_row, row_size), ...);
+  const int head = elements_ahead<Operands...>(line_size<kVec>(plan.threads), get<kAll>(held)...);
+  const int whole = row_size > head ? (row_size - head) & -kVec : 0;
+  const int end = head + whole, next = plan.threads * kVec, begin = head + lane * kVec;
+  const int single_at = lane < head ? lane : lane + whole;
+  const bool has_single = single_at < row_size;
   team.await();
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
   (get<kAll>(held).load_number(at_row), ...);
+  (get<kAll>(single).load_number(at_row), ...);
 
   typename Rules::Total total{};
-  std::int64_t first = begin;
+  if (has_single) {
+    (get<kAll>(single).template load<false>(0, single_at, false), ...);
+    (get<kAll>(single).load_column(0, single_at), ...);
+  }
+  int first = begin;
   while (true) {
+    const bool is_last = first + kParts * next >= end;
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      const std::int64_t at = first + i * next;
+      const int at = first + i * next;
       if (at >= end) break;
-      (get<kAll>(held).template begin_load<kElement, kBeside>(i, at), ...);
-    }
-    // The single elements, while the first vectors are on their way.
-    for (std::int64_t i = lane; first == begin && i < row_size - whole; i += plan.threads) {
-      const std::int64_t at = i < head ? i : i + whole;
-      total = combined(total, call_term<Rules>(math, at, get<kOfTerm>(held).single(at)...));
+      (get<kAll>(held).template load_unaligned<kElement>(i, at, row_size), ...);
+      if (is_last || Rules::kTermReadsColumns) {
+        (get<kAll>(held).template load_unaligned<kColumn>(i, at, row_size), ...);
+      }
     }
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      const std::int64_t at = first + i * next;
+      const int at = first + i * next;
       if (at >= end) break;
-      (get<kAll>(held).template finish_load<kElement, kBeside>(i, at), ...);
       total = combined(total, vector_total<Rules, kVec>(math, i, at, get<kOfTerm>(held)...));
     }
-    if (first + kParts * next >= end) break;
+    if (is_last) break;
     first += kParts * next;
   }
+  if (has_single) total = combined(total, vector_total<Rules, 1>(math, 0, single_at, get<kOfTerm>(single)...));
   total = team.begin(total);
   if (at_row + plan.ahead < plan.num_rows) {
     (get<kAll>(held).template prefetch<0>(plan, plan.ahead * row_stride(tensors, row_size), lane), ...);
   }
-  // Columns that are not held are read one vector ahead.
-  constexpr bool kReadsColumns = !kHoldsColumns && Rules::kHasElement;
-  if constexpr (kReadsColumns) {
-    if (first < end) (get<kAll>(held).template begin_load<kColumn>(0, first), ...);
-  }
   total = team.finish(total);
-  const typename Rules::Result of_row = call_row<Rules>(math, total, plan.row_size, get<kOfRow>(held).slot(0, 0)...);
+  const typename Rules::Result of_row = call_row<Rules>(math, total, row_size, get<kOfRow>(held).slot(0, 0)...);
   if (wanted != at_row) return;
   if (lane == 0) (get<kAll>(held).store_number(at_row), ...);
   if constexpr (Rules::kHasElement) {
+    if (has_single) {
+      vector_results<Rules, 1>(math, of_row, 0, single_at, get<kOfElement>(single)...);
+      (get<kAll>(single).store(0, single_at), ...);
+    }
     while (true) {
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        const std::int64_t at = first + i * next;
+        const int at = first + i * next;
         if (at >= end) break;
-        if constexpr (kReadsColumns) {
-          (get<kAll>(held).template finish_load<kColumn>(i, at), ...);
-          if (i + 1 < kParts && at + next < end) (get<kAll>(held).template begin_load<kColumn>(i + 1, at + next), ...);
-        }
         vector_results<Rules, kVec>(math, of_row, i, at, get<kOfElement>(held)...);
-        (get<kAll>(held).template store_anywhere<kMayDiffer>(i, at), ...);
+        (get<kAll>(held).template store_unaligned<kMayDiffer>(i, at), ...);
       }
       if (first == begin) break;
       first -= kParts * next;
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
-        (get<kAll>(held).template begin_load<kElement, kBeside>(i, first + i * next), ...);
+        (get<kAll>(held).template load_unaligned<kElement, kColumn>(i, first + i * next, row_size), ...);
       }
-      if constexpr (kReadsColumns) (get<kAll>(held).template begin_load<kColumn>(0, first), ...);
-#pragma unroll
-      for (int i = 0; i < kParts; ++i) {
-        (get<kAll>(held).template finish_load<kElement, kBeside>(i, first + i * next), ...);
-      }
-    }
-    for (std::int64_t i = lane; i < row_size - whole; i += plan.threads) {
-      const std::int64_t at = i < head ? i : i + whole;
-      call_row_element<Rules>(math, of_row, at, get<kOfElement>(held).single(at)...);
     }
   }
 }
@@ -432,13 +393,13 @@ __global__ void __launch_bounds__(details::RowTuningOf<Math, Operands...>::max_b
 
 /// Rows that begin anywhere, or are longer than registers hold.
 template <typename Math, int kParts, typename... Operands>
-__global__ void __launch_bounds__(details::kAnywhereBlock, details::kAnywhereBlocks)
-    rowwise_anywhere(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
+__global__ void __launch_bounds__(details::RowTuningOf<Math, Operands...>::kUnalignedBlock, 2)
+    rowwise_unaligned(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
   using namespace details;
   using Rules = RowMath<Math, Operands...>;
   constexpr int kVec = elements_in<Operands...>(16);
-  row_anywhere<Rules, kVec, kParts>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
-                                    typename Rules::OfRow(), typename Rules::OfElement(), math, plan, tensors...);
+  unaligned_row<Rules, kVec, kParts>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
+                                     typename Rules::OfRow(), typename Rules::OfElement(), math, plan, tensors...);
 }
 
 }  // namespace kernels

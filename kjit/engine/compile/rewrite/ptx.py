@@ -3,10 +3,8 @@
     translate("prmt.b32 %0, %1, %2, 7;", ["(x)", "(a)", "(b)"])   # "::kjit_sim::ptx::prmt((x), (a), (b), 7);"
     translate("{ .reg .pred p; setp.ne.b32 p, %0, 0; @p trap; }", ["(x)"])
 
-Each instruction becomes a call of a function in kjit_sim/ptx.h, each register a variable, a predicate in front of an
-instruction an `if`, a branch a `goto`. An instruction that is not in the table makes all of the statement unknown.
-
-It imports nothing of kjit's: rewrite.py, which does, starts once for every compiled unit.
+Each instruction becomes a call of a function in kjit_sim/ptx.h, each register a variable, a predicate before an
+instruction an `if`, a branch a `goto`. If one instruction is not in the table, the whole statement is not translated.
 """
 
 from __future__ import annotations
@@ -87,8 +85,8 @@ _REAL = r"(?:\.ftz)?\.(?P<type>f32|f64)"
 _HALVES = r"(?:\.rn)?(?:\.ftz)?\.(?P<format>b?f16)(?P<pair>x2)?"
 _SHARED_WORD = r"\.shared(?:::cta)?\.b64"
 
-# What becomes of an instruction: `{all}` are its operands in their order, `{address}` those in brackets, with an
-# offset, and `{values}` the others; the other words are what the groups of a name stand for.
+# The call for each instruction: `{all}` are its operands in order, `{address}` those in brackets, with an offset, and
+# `{values}` the others; other words in braces are groups of the pattern, translated by the tables above.
 _INSTRUCTIONS = (
     (rf"ld{_PLACE}{_HINTS}(?:\.v[248])?\.(?P<type>[busf]\d+)", "load<{type}>({address}, {values})"),
     (rf"st{_PLACE}{_HINTS}(?:\.v[248])?\.(?P<type>[busf]\d+)", "store<{type}>({address}, {values})"),
@@ -172,18 +170,18 @@ _INSTRUCTIONS = (
     (r"cp\.async\.(?:commit_group|wait_group|wait_all)|griddepcontrol\.\w+|prefetch\S*", "nothing()"),
 )
 _OPERAND = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,]+")
-# At the start of a statement a brace is a scope's; those around operands come behind a name.
+# At the start of a statement a brace opens or closes a scope; braces around operands come after a name.
 _STATEMENT = re.compile(r"\s*(?:(?P<brace>[{}])|(?P<label>[\w$%=]+)\s*:(?!:)|(?P<text>[^;]*);)")
 _GUARDED = re.compile(r"@(?P<not>!?)(?P<predicate>%{0,2}\w+)\s+(?P<rest>.*)", re.DOTALL)
 _DECLARED = re.compile(r"\.reg\s+\.(?P<type>\w+)\s+(?P<names>.*)", re.DOTALL)
 
 
 class UnknownError(Exception):
-    """An instruction that there is nothing for."""
+    """An instruction that cannot be translated."""
 
 
 def translate(assembly: str, operands: list[str]) -> str | None:
-    """The statements that stand for PTX, or None where one of its instructions is not known.
+    """The C++ statements for PTX; None if one of its instructions is unknown.
 
     Args:
         assembly: the instructions, with `%0` and so on for the operands.
@@ -196,7 +194,7 @@ def translate(assembly: str, operands: list[str]) -> str | None:
 
 
 class _Translation:
-    """The statements of one `asm`, with the registers and labels that it has declared so far."""
+    """The translation of one `asm`, with the registers and labels declared so far."""
 
     def __init__(self, operands: list[str]) -> None:
         self._operands = operands
@@ -250,7 +248,7 @@ class _Translation:
             for each in [f"{many[1]}{i}" for i in range(int(many[2]))] if many else [name]:
                 variable = self._registers[each] = _identifier("register", each)
                 if self._declarations.setdefault(variable, _TYPES[type_]) != _TYPES[type_]:
-                    raise UnknownError  # one name with two types, in scopes of their own
+                    raise UnknownError  # one name with two types, in separate scopes
 
     def _call(self, name: str, groups: dict[str, str | None], call: str, rest: str) -> str:
         pieces = _OPERAND.findall(rest)
@@ -260,7 +258,7 @@ class _Translation:
         others = [
             argument for each, is_address in zip(found, in_brackets, strict=True) if not is_address for argument in each
         ]
-        if "cache_hint" in name and others:  # a policy for the cache, which changes no value
+        if "cache_hint" in name and others:  # a cache policy, which does not affect values
             others.pop()
         words: dict[str, str | None] = {
             "all": ", ".join(every),
@@ -299,7 +297,7 @@ class _Translation:
         return f"{text};" if text.startswith("::") else f"{_SPACE}{text};"
 
     def _operand(self, text: str, space: str | None) -> list[str]:
-        """The arguments that an operand is: `{a, b}` and `a|b` two, `[a+4]` an address and an offset."""
+        """The arguments for an operand: `{a, b}` and `a|b` are two, `[a+4]` is an address and an offset."""
         if text.startswith("{"):
             return [self._one(part) for part in text[1:-1].split(",")]
         if text.startswith("["):
@@ -329,7 +327,7 @@ class _Translation:
 
 
 def _statements(assembly: str) -> Iterator[re.Match[str]]:
-    """The instructions, labels and braces of a text; a brace that begins a statement is that of a scope."""
+    """The instructions, labels and braces of a text; a brace at the beginning of a statement belongs to a scope."""
     position = 0
     text = assembly.strip()
     if text and not text.endswith((";", "}", ":")):

@@ -1,4 +1,4 @@
-"""kjit.engine.compile.device_branches: which lines of a unit are the device's, and where they stand in the host's."""
+"""kjit.engine.compile.rewrite.device_branches: which lines are the device's, and their places in the host's unit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.compile.device_branches import mentions_architecture, merge
+from kjit.engine.compile.rewrite.device_branches import mentions_architecture, merge
 
 
 def sides(source: str) -> tuple[str, str]:

@@ -1,11 +1,9 @@
-"""What a CUDA source keeps for the GPU by `__CUDA_ARCH__`, put into a unit for the simulator.
+"""Code that a CUDA source has for the GPU only (`__CUDA_ARCH__`), merged into a unit for the simulator.
 
 nvcc compiles a unit twice: once for the host, and once with `__CUDA_ARCH__` for the device. The simulator compiles
 once. So a unit that mentions the macro is preprocessed both ways, and the functions of the device (`__global__`,
 `__device__` and `__host__ __device__`) are taken from the one, everything else from the other. Where the two do not
 differ, and in all headers that are not the op's own, the host's text stays.
-
-It imports nothing of kjit's but tokens.py: rewrite.py, which imports it, starts once for every compiled unit.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from kjit.engine.compile.tokens import Token, matching, pieces, scope, split
+from kjit.engine.compile.rewrite.tokens import Token, matching, pieces, scope, split
 
 _MACRO = b"__CUDA_ARCH__"
 

@@ -1,7 +1,4 @@
-"""A preprocessed unit of C++ or CUDA, in files, lines and tokens.
-
-It imports nothing of kjit's: rewrite.py, which imports it, starts once for every compiled unit.
-"""
+"""A preprocessed unit of C++ or CUDA as files, lines and tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ OPEN, CLOSE = "([{", ")]}"
 
 @dataclass
 class Token:
-    """A piece of the unit. `kind` is that of `_TOKEN`, or `other` for what is not the op's own."""
+    """A piece of the unit. `kind` is a group of `_TOKEN`, or `other` for text that is not the op's own."""
 
     kind: str
     text: str
@@ -31,7 +28,7 @@ class Token:
     line: int = 0
     in_kernel: bool = False
     is_apart: bool = True
-    """Whether there is space ahead of it."""
+    """Whether there is space before it."""
 
     @property
     def is_code(self) -> bool:
@@ -40,12 +37,12 @@ class Token:
 
 @dataclass(frozen=True)
 class Piece:
-    """What stands behind one line marker and ahead of the next one.
+    """The text between a line marker and the next one.
 
     Attributes:
-        marker: the text of the marker; empty ahead of the first one.
-        flags: those of the marker.
-        is_own: whether it is from a file of the op's own: kjit's, CUDA's and the system's headers are marked.
+        marker: the text of the marker; empty before the first one.
+        flags: the flags of the marker.
+        is_own: whether the text is from one of the op's own files: kjit's, CUDA's and the system's headers are marked.
     """
 
     marker: str
@@ -60,7 +57,7 @@ def pieces(unit: str) -> Iterator[Piece]:
     """All of `unit`, in order."""
     file, line, is_own = "", 1, False
     flags: tuple[str, ...] = ()
-    # Decided where a file is entered: in it, what a system header's macro expands to is marked as the system's.
+    # Decided where a file begins: further on, the expansions of system headers' macros are marked as the system's.
     is_own_file: dict[str, bool] = {}
     marker, start = "", 0
     for match in (*re.finditer(rf"^{_MARKER.pattern}", unit, re.MULTILINE), None):
@@ -75,6 +72,7 @@ def pieces(unit: str) -> Iterator[Piece]:
 
 
 def split(text: str, file: str, line: int) -> Iterator[Token]:
+    """The tokens of a text that begins at `line` of `file`."""
     is_apart = True
     for match in _TOKEN.finditer(text):
         kind = "string" if match.lastgroup == "fence" else str(match.lastgroup)
@@ -97,7 +95,7 @@ def matching(code: list[Token], index: int) -> int:
 
 
 def scope(words: list[Token]) -> str:
-    """What the brace behind a statement's `words` opens: a `namespace`, a `class`, or something `other`."""
+    """What the brace after a statement's `words` opens: a `namespace`, a `class`, or something `other`."""
     start = 0
     while start < len(words) and words[start].text == "template" and words[start + 1 : start + 2]:
         start = end_of_template(words, start + 1)
@@ -108,7 +106,7 @@ def scope(words: list[Token]) -> str:
 
 
 def end_of_template(code: list[Token], index: int) -> int:
-    """The index behind the `>` that closes the `<` at `index`."""
+    """The index after the `>` that closes the `<` at `index`."""
     depth, nested = 0, 0
     for position in range(index, len(code)):
         text = code[position].text
@@ -123,3 +121,26 @@ def end_of_template(code: list[Token], index: int) -> int:
             if depth == 0:
                 return position + 1
     return len(code)
+
+
+def opening(code: list[Token], index: int) -> int:
+    """The index of the bracket that the one at `index` closes."""
+    depth = 0
+    for position in range(index, -1, -1):
+        if code[position].kind == "sign" and code[position].text in CLOSE:
+            depth += 1
+        elif code[position].kind == "sign" and code[position].text in OPEN:
+            depth -= 1
+            if depth == 0:
+                return position
+    return 0
+
+
+def text_of(code: list[Token]) -> str:
+    """The text of tokens, with one space where there was any."""
+    return "".join(f" {token.text}" if token.is_apart else token.text for token in code).strip()
+
+
+def is_specifier(token: Token) -> bool:
+    """Whether a token is a keyword that arguments in parentheses may follow, and not a function's name."""
+    return token.text in ("__attribute__", "alignas", "requires", "decltype", "noexcept", "explicit", "__declspec")

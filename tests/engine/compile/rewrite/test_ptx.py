@@ -1,4 +1,4 @@
-"""kjit.engine.compile.ptx: the C++ that stands for PTX, and what has none (values: tests/gpu/test_inline_ptx.py)."""
+"""kjit.engine.compile.rewrite.ptx: C++ for PTX, and PTX without (values: tests/gpu/test_inline_ptx.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.compile.ptx import translate
+from kjit.engine.compile.rewrite.ptx import translate
 
 
 def translated(assembly: str, *operands: str) -> str:
@@ -174,7 +174,7 @@ def test_the_page_names_instructions_that_there_are() -> None:
     examples = EXAMPLES.strip().splitlines()
     unknown = [each for each in examples if translate(each, ["(u32)", "(f32)", "(u64)", "(f64)", "(u16)"]) is None]
     assert unknown == []
-    page = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "simulator.md").read_text()
     table = page[page.index("| PTX | |") : page.index("PTX in a branch of")]
     words = re.findall(r"`([^`]+)`", table)
     assert len(words) > 60

@@ -1,0 +1,224 @@
+"""The positions where messages are shown: lines that the user can change.
+
+An error inside another header that was caused by an own line is shown at that line. Messages of the linker and of ptxas
+name no file. They name a function or an instruction, which is searched for in the op's sources; the line is shown as
+one that mentions the name, because this is a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from kjit.engine.diagnostics.files import Files
+from kjit.engine.diagnostics.messages import Message, Note
+from kjit.engine.diagnostics.symbols import base_name, instance
+
+_SEMICOLON_MISSING = re.compile(r"expected (?:an? )?(?:',' or )?['\"];['\"]")
+_BRACE_MISSING = re.compile(
+    r"expected (?:an? )?['\"]}['\"]|expected unqualified-id before 'namespace'|namespace definition is not allowed"
+    r"|closing brace of .* not found"
+)
+
+
+def order(messages: Iterable[Message], files: Files) -> list[Message]:
+    """The messages at the positions where they are shown, the first of each line: in the op's files, then in
+    generated code, in other headers, and of other tools."""
+    led_to: dict[str, Message] = {}
+    placed = []
+    for message in messages:
+        at = _placed(message, files)
+        if at.file != message.file:
+            led_to.setdefault(message.file, at)
+        elif not at.frames and not files.is_own_or_generated(at.file) and at.file in led_to:
+            # GCC reports an instantiation only once.
+            at = replace(at, file=led_to[at.file].file, line=led_to[at.file].line)
+        placed.append(at)
+    if any(_is_at_end(message, files) and _BRACE_MISSING.search(message.text) for message in placed):
+        unclosed = _unclosed_braces(files)
+        if unclosed:
+            # Errors after the brace only follow from it.
+            placed = [*unclosed, *(message for message in placed if message.file not in files.generated)]
+    placed.sort(key=lambda message: _rank(message, files))
+    first: dict[tuple[str, object], Message] = {}
+    for message in placed:
+        first.setdefault((message.file, message.line if message.file else message.text), message)
+    return list(first.values())
+
+
+def declaration(message: Message, files: Files) -> str | None:
+    """The line of Python that causes a message about an export."""
+    export = files.export(message.file, message.line)
+    if export is None or (message.notes[:1] and message.notes[0].text.startswith("at <")):
+        return None
+    side = "cpp" if message.file.endswith(".cpp") else "cuda"
+    return f'{side}_wrappers=[("{export[0]}", "{export[1]}")]'
+
+
+def before_gap(message: Message, files: Files) -> Message:
+    """Compilers report a missing semicolon at the next line; this moves it to the end of the line that lacks it."""
+    if _SEMICOLON_MISSING.match(message.text) is None:
+        return message
+    lines = files.lines(message.file)
+    source = lines[message.line - 1] if message.line <= len(lines) else ""
+    marker = message.marker if message.column is not None else move_marker(source, message.code, message.marker)
+    if marker is None or source[: marker.index("^") - 1].strip():
+        return message
+    for number in range(message.line - 1, 0, -1):
+        line = re.sub(r"\s*(?://.*)?$", "", lines[number - 1])
+        if line.strip():
+            column = len(line)
+            marker = f"{caret(line, column)} missing here"
+            return replace(message, line=number, column=column + 1, code=f" {line}", marker=marker)
+    return message
+
+
+def _is_at_end(message: Message, files: Files) -> bool:
+    """Whether a message is about what follows the op's sources, or about what one of them does not end."""
+    return message.file in files.generated or message.text.startswith("closing brace of ")
+
+
+def _rank(message: Message, files: Files) -> int:
+    if not message.file:
+        return 3
+    if message.file in files.generated:
+        return 1
+    return 0 if files.is_own(message.file) else 2
+
+
+def _placed(message: Message, files: Files) -> Message:
+    """`message` at the position that the user can change."""
+    if message.symbol and message.text.startswith(f"export '{message.symbol}' is defined twice"):
+        return _exported_twice(message, files)
+    if not message.file:
+        found = _mentioned(message, files)
+        return message if found is None else found
+    if files.is_own_or_generated(message.file):
+        return message
+    for index, frame in enumerate(message.frames):
+        if files.is_own_or_generated(frame.file):
+            inner = instance(message.frames[0].what)
+            note = Note(f"at {files.include(message.file)}:{message.line}" + (f" in {inner}" if inner else ""))
+            return replace(
+                message,
+                file=frame.file,
+                line=frame.line,
+                column=frame.column if files.is_own(frame.file) else None,
+                code=None,
+                marker=None,
+                frames=message.frames[index + 1 :],
+                notes=[note, *message.notes],
+            )
+    return message
+
+
+def _exported_twice(message: Message, files: Files) -> Message:
+    """A message about an export, with its definitions in the op's sources and in Python."""
+    pattern = re.compile(rf"\bKJIT_EXPORT\s*\(\s*{message.symbol}\s*,")
+    places = [
+        (path, number, match.start())
+        for path in files.sources
+        for number, line in enumerate(files.lines(path), 1)
+        if (match := pattern.search(line)) is not None
+    ]
+    wrappers = [
+        f"by {'cpp' if name.endswith('.cpp') else 'cuda'}_wrappers in Python"
+        for name in sorted(files.generated)
+        if any(line.startswith(f"KJIT_EXPORT({message.symbol},") for line in files.lines(name))
+    ]
+    twice = f"export '{message.symbol}' is defined twice"
+    if not places:
+        return replace(message, text=f"{twice}, {' and '.join(wrappers)}") if len(wrappers) > 1 else message
+    (path, number, column), *more = places
+    line = files.lines(path)[number - 1]
+    others = [*wrappers, *(f"in {files.place(path, number)}" for path, number, _ in more)]
+    text = f"{twice}: here, and {' and '.join(others)}" if others else message.text
+    return replace(
+        message, text=text, file=path, line=number, column=column + 1, code=f" {line}", marker=caret(line, column)
+    )
+
+
+def _mentioned(message: Message, files: Files) -> Message | None:
+    """A message of ptxas or the linker, with the line of a source that mentions its symbol or instruction."""
+    name = base_name(message.symbol)
+    quoted = re.findall(r"'\.?(\w[\w.]*)'", message.text) if "ptxas" in message.text and not name else []
+    patterns = [re.compile(rf"\b{re.escape(name)}\b")] if name else []
+    # An instruction is in a string of an asm statement.
+    patterns += [re.compile(rf'"[^"]*?\b(?P<word>{re.escape(word)})\b') for word in quoted]
+    for pattern in patterns:
+        places = [
+            (path, number, line, match)
+            for path in files.sources
+            for number, line in enumerate(files.lines(path), 1)
+            if (match := pattern.search(line)) is not None and not line.lstrip().startswith(("//", "*", "#include"))
+        ]
+        if places:
+            # A kernel is defined before its launch; an undefined function is declared before its use.
+            path, number, line, match = places[-1 if message.text.startswith("undefined") else 0]
+            column = match.start("word" if "word" in pattern.groupindex else 0)
+            return replace(
+                message, file=path, line=number, column=column + 1, code=f" {line}", marker=caret(line, column)
+            )
+    return None
+
+
+def _unclosed_braces(files: Files) -> list[Message]:
+    found = []
+    for path in files.sources:
+        place = unclosed_brace(files.lines(path))
+        if place is not None:
+            line, column = place
+            code = files.lines(path)[line - 1]
+            marker = caret(code, column)
+            found.append(Message("this '{' has no '}'", path, line, column + 1, code=f" {code}", marker=marker))
+    return found
+
+
+def unclosed_brace(lines: Sequence[str]) -> tuple[int, int] | None:
+    """Line (from 1) and column (from 0) of the `{` that lacks its `}`; None if all have one.
+
+    It is found by indentation: the first whose `}` is in a line with another indentation, else the outermost one that
+    stays open.
+    """
+    text = "\n".join(lines)
+    # Braces in comments and literals do not count; spaces preserve the positions of all other characters.
+    text = re.sub(
+        r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'',
+        lambda match: re.sub(r"[^\n]", " ", match[0]),
+        text,
+        flags=re.DOTALL,
+    )
+    opened: list[tuple[int, int, int]] = []
+    misfit: tuple[int, int] | None = None
+    for number, line in enumerate(text.split("\n"), 1):
+        indent = len(line) - len(line.lstrip())
+        for column, character in enumerate(line):
+            if character == "{":
+                opened.append((number, column, indent))
+            elif character == "}" and opened:
+                begin, place, depth = opened.pop()
+                if begin != number and column == indent and depth != indent and misfit is None:
+                    misfit = (begin, place)
+    if not opened:
+        return None
+    return misfit or opened[0][:2]
+
+
+def caret(line: str, column: int) -> str:
+    """A caret under the given column; tabs are kept, so that it is aligned with any tab width."""
+    return " " + re.sub(r"[^\t]", " ", line[:column]) + "^"
+
+
+def move_marker(source: str, expanded: str | None, marker: str | None) -> str | None:
+    """A caret under the word of `source` that `marker` is under in `expanded`; None if that is ambiguous."""
+    if expanded is None or marker is None:
+        return None
+    position = marker.index("^")
+    word = re.match(r"\w+|.", expanded[position:])
+    end = position + (word.end() if word else 1)
+    # The word with enough of the preceding text to be unique; macros changed the rest.
+    for start in range(position + 1):
+        if source.count(expanded[start:end]) == 1:
+            return caret(source, source.index(expanded[start:end]) + position - start)
+    return None

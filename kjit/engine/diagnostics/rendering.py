@@ -1,0 +1,102 @@
+"""The text of a message: position, excerpt with a caret, notes, and in one line the template instantiations."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from kjit.engine.diagnostics import advice
+from kjit.engine.diagnostics.files import Files
+from kjit.engine.diagnostics.messages import Message
+from kjit.engine.diagnostics.placing import before_gap, caret, move_marker
+from kjit.engine.diagnostics.symbols import instance
+
+_LONGEST_LINE = 160
+_OF_KJIT = ("kjit::details::", "kjit::kernels::")
+_NOTES_SHOWN = 3
+_CANDIDATES_SHOWN = 3
+
+
+def render(message: Message, files: Files) -> str:
+    """A formatted message: position, text, excerpt with a caret, notes, instantiations."""
+    lines = []
+    suggested = advice.suggestion(message, files.words, files.libraries)
+    text = message.text + (f"; did you mean '{suggested}'?" if suggested else "")
+    if message.file:
+        message = before_gap(message, files)
+        source = files.line(message.file, message.line)
+        if message.column is not None and source is not None and message.column > len(source) + 1:
+            message = replace(message, column=None)  # counted after macros were expanded, for the simulator
+        lines.append(f"{files.place(message.file, message.line, message.column)}: {message.severity}: {text}")
+        lines += _excerpt(message, files)
+    else:
+        lines.append(f"{message.severity}: {text}")
+    lines += [f"  {_shorten(note)}" for note in _notes(message, files)]
+    if message.frames:
+        lines += [_shorten(f"  in {chain}", 2 * _LONGEST_LINE) for chain in [_chain(message, files)] if chain]
+    return "\n".join(lines)
+
+
+def _notes(message: Message, files: Files) -> list[str]:
+    lines = []
+    explained = [note for note in message.notes if not note.is_candidate]
+    # Libraries have many candidates, and usually none was intended.
+    candidates = [note for note in message.notes if note.is_candidate and files.is_own(note.file)]
+    for note in (*explained[:_NOTES_SHOWN], *candidates[:_CANDIDATES_SHOWN]):
+        is_elsewhere = note.file and (note.file, note.line) != (message.file, message.line)
+        shows_place = is_elsewhere and files.is_own_or_generated(note.file)
+        place = f" ({files.place(note.file, note.line)})" if shows_place else ""
+        lines.append((f"note: {note.text}" if note.file and not note.is_candidate else note.text) + place)
+    return lines
+
+
+def _chain(message: Message, files: Files) -> str:
+    """The chain of instantiations, innermost first, without steps inside other headers.
+
+    It is empty if it begins inside kjit's own code, as NVRTC's does for a mistake that nvcc finds before instantiation.
+    """
+    frames = message.frames
+    first, *rest = frames
+    what = instance(first.what) if first.what else ""
+    if what.startswith(_OF_KJIT):
+        return ""
+    parts = [what] if what else []
+    for inner, outer in zip(frames, [*rest, None], strict=True):
+        if files.is_own_or_generated(inner.file) or outer is None:
+            asked_in = f" in {instance(outer.what)}" if outer is not None and outer.what else ""
+            parts.append(f"from {files.place(inner.file, inner.line)}{asked_in}")
+    return ", ".join(parts)
+
+
+def _excerpt(message: Message, files: Files) -> list[str]:
+    code, marker = message.code, message.marker
+    source = files.line(message.file, message.line)
+    if source is not None and (code is None or message.column is None):
+        # nvcc shows the line after macro expansion; the original is in the file.
+        if marker is not None:
+            marker = move_marker(source, code, marker)
+        elif message.column is not None:
+            marker = caret(source, message.column - 1)
+        code, marker = f" {source}", marker or _marker_of_name(source, message.text)
+    elif source is not None and marker is not None and message.file in files.generated:
+        # For the simulator, macros are expanded before the compiler counts columns.
+        named = _marker_of_name(source, message.text)
+        marker = named if named is not None and named.index("^") != marker.index("^") else marker
+    if code is None:
+        return []
+    number = str(message.line)
+    lines = [f"  {number} |{code.rstrip()}"]
+    if marker is not None:
+        lines.append(f"  {' ' * len(number)} |{marker.rstrip()}")
+    return lines
+
+
+def _marker_of_name(source: str, text: str) -> str | None:
+    """A caret under the first name quoted in a message, if the line has it exactly once."""
+    quoted = re.search(r"""["'](?:[\w:]*::)?(\w+)""", text)
+    places = list(re.finditer(rf"\b{quoted[1]}\b", source)) if quoted else []
+    return caret(source, places[0].start()) if len(places) == 1 else None
+
+
+def _shorten(text: str, longest: int = _LONGEST_LINE) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

@@ -1,0 +1,131 @@
+"""kjit.engine.toolchain.memo: what compilers reported is asked again when they change."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from fakes import calls, write_gcc, write_script
+
+from kjit.engine.toolchain import compilers, memo
+from kjit.engine.toolchain.compilers import inspect
+
+
+@pytest.fixture(autouse=True)
+def alone(no_programs: None) -> None:
+    """No compilers but those that a test writes."""
+
+
+def _script_named_c(path: Path) -> bytes:
+    return path.read_bytes() if path.name == "c++" else b""
+
+
+class TestMemo:
+    def test_a_known_compiler_is_not_run_again(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(compilers, "script_of", lambda _: b"")  # what a test writes is one
+        program = write_gcc(tmp_path / "c++")
+        inspect(program, "c++")
+        before = len(calls(program))
+        memo._open.cache_clear()  # as a new process would begin
+        inspect(program, "c++")
+        assert len(calls(program)) == before
+
+    def test_a_script_is_asked_in_each_process_what_it_would_run(self, tmp_path: Path) -> None:
+        program = write_gcc(tmp_path / "c++")
+        inspect(program, "c++")
+        before = len(calls(program))
+        inspect(program, "c++")
+        assert [call.split()[0] for call in calls(program)[before:]] == ["--version", "-###", "-print-prog-name=ld"]
+
+    @pytest.mark.parametrize("line", ['exec {} "$@"', '# It is $SLOW.\n\nexec {} "$@"\n', 'exec ccache {} "$@"'])
+    def test_a_script_that_hands_on_what_it_is_given_is_read(
+        self, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(compilers, "script_of", _script_named_c)  # the program that a test writes is one, too
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        write_script(tmp_path / "ccache", 'exec "$@"')
+        program = write_gcc(tmp_path / "program")
+        script = write_script(tmp_path / "c++", line.format(program))
+        first = inspect(script, "c++")
+        before = len(calls(program))
+        memo._open.cache_clear()  # as a new process would begin
+        assert inspect(script, "c++") == first
+        assert len(calls(program)) == before
+        assert {part[0] for part in first.parts} >= {str(program)}
+        write_script(script, line.format(program) + " # another")
+        assert inspect(script, "c++").identity() != first.identity()
+        write_script(script, line.format(program))
+        os.utime(program, (1, 1))
+        assert inspect(script, "c++").identity() != first.identity()
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            *(
+                'exec {} $MORE "$@"',
+                'exec {} `cat more` "$@"',
+                'PATH=/a exec {} "$@"',
+                'exec ./{} "$@"',
+                'exec {} "$1"',
+            ),
+            *('. /etc/more\nexec {} "$@"', 'exec {} "$@"; true', 'if true; then exec {} "$@"; fi', 'exec nothere "$@"'),
+            'exec {} ~/a "$@"',
+        ],
+    )
+    def test_any_other_is_not(self, line: str, tmp_path: Path) -> None:
+        program = write_gcc(tmp_path / "program")
+        assert compilers._behind(f"#!/bin/sh\n{line.format(program)}\n".encode()) is None
+
+    def test_a_script_that_starts_another_is_read_with_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gcc = sys.executable  # a program that is there
+        inner = write_script(tmp_path / "inner", f'exec {gcc} "$@"')
+        outer = write_script(tmp_path / "outer", f'exec {inner} "$@"')
+        behind = compilers._behind(outer.read_bytes())
+        assert [each.path for each in behind or ()] == [str(inner), gcc]
+        write_script(inner, f'exec {gcc} $MORE "$@"')
+        assert compilers._behind(outer.read_bytes()) is None
+        write_script(inner, f'exec {outer} "$@"')
+        assert compilers._behind(outer.read_bytes()) is None
+        write_script(inner, f'exec {gcc} "$@"')
+        monkeypatch.setenv("BASH_ENV", "/etc/more")
+        assert compilers._behind(outer.read_bytes()) is None
+
+    def test_a_replaced_compiler_is_asked_again(self, tmp_path: Path) -> None:
+        program = write_gcc(tmp_path / "c++")
+        assert inspect(program, "c++").version == (12, 2)
+        write_gcc(program, "13.10.0")
+        assert inspect(program, "c++").version == (13, 10)
+
+    @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1, "programs": []}', "\x00\xff"])
+    def test_a_broken_memo_is_as_good_as_none(self, cache_dir: Path, tmp_path: Path, content: str) -> None:
+        (cache_dir / "v1").mkdir(parents=True, exist_ok=True)
+        (cache_dir / "v1" / "compilers.json").write_text(content)
+        assert inspect(write_gcc(tmp_path / "c++"), "c++").version == (12, 2)
+
+    @pytest.mark.parametrize("inner", ["", "v1", "v1/compilers.json"])
+    def test_one_that_others_may_write_to_is_not_believed(self, cache_dir: Path, tmp_path: Path, inner: str) -> None:
+        program = write_gcc(tmp_path / "c++")
+        inspect(program, "c++")
+        before = len(calls(program))
+        (cache_dir / inner).chmod(0o777)
+        memo._open.cache_clear()  # as a new process would begin
+        assert inspect(program, "c++").version == (12, 2)
+        assert len(calls(program)) > before
+
+    def test_an_answer_of_the_wrong_form_is_asked_again(self, cache_dir: Path, tmp_path: Path) -> None:
+        program = write_gcc(tmp_path / "c++")
+        path, size, mtime_ns = memo.stamp(program)
+        (cache_dir / "v1").mkdir(parents=True, exist_ok=True)
+        entry = {"size": size, "mtime_ns": mtime_ns, "version": [7], "features": "native"}
+        (cache_dir / "v1" / "compilers.json").write_text(json.dumps({"format": 1, "programs": {path: entry}}))
+        assert inspect(program, "c++").version == (12, 2)
+
+    def test_a_cache_that_cannot_be_written_is_no_error(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "file" / "cache"))
+        assert inspect(write_gcc(tmp_path / "c++"), "c++").version == (12, 2)
