@@ -73,7 +73,7 @@ VARIABLES: Mapping[str, str] = {
     ),
     # Kernels read this one themselves, at their first call.
     CPU_CACHE_BYTES: (
-        "CPU kernels write past the caches if all their tensors together have more bytes than this. By default one and "
+        "CPU kernels use streaming stores if all their tensors together have more bytes than this. By default one and "
         "a half times the size of the last-level caches, as reported by the CPU; 0: never."
     ),
     NO_COMPILE: (

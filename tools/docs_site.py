@@ -1,4 +1,4 @@
-"""What the site has that `docs/` has not: pages from the root of the checkout, and the docstrings of public names.
+"""Pages of the site that are not in `docs/`: files of the checkout's root, docstrings of Python, comments of headers.
 
 A hook of mkdocs (`mkdocs.yml`). Links work in the checkout, where the README and the changelog lie above `docs/`; here
 they are turned to the pages of the site. A link to a file that is no page keeps its words alone.
@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import header_names
+
 import kjit
 import kjit.benchmark
 import kjit.testing
@@ -23,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Page of the site -> file of the checkout.
 OUTSIDE = {"tour.md": "README.md", "changelog.md": "CHANGELOG.md"}
 NAMES = "python-names.md"
+CPP_NAMES = "cpp-names.md"
 PUBLIC = (kjit, kjit.testing, kjit.benchmark)
 
 
@@ -33,6 +36,7 @@ def on_files(files: Files, config: Any) -> Files:
     for page, source in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
     files.append(File.generated(config, NAMES, content=python_names()))
+    files.append(File.generated(config, CPP_NAMES, content=header_names.page()))
     return files
 
 

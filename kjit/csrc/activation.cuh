@@ -1,5 +1,5 @@
 // out = activation(gate) * up, where gate and up are the halves of a row of x: the activation of a feed-forward layer;
-// and the same in fp8, divided by a scale.
+// also quantised to fp8 with a scale.
 
 #pragma once
 
@@ -16,12 +16,12 @@ namespace {
 
 using namespace kjit;
 
-/// To a few units in the last place of a float: of few rows, exact ones would take longer than memory does.
+/// Accurate to a few ulps of a float: for few rows, the exact functions would take longer than memory does.
 struct Silu {
   KJIT_DEVICE static float of(float x) { return __fdividef(x, 1 + __expf(-x)); }
 };
 
-/// With the error function, as torch.nn.functional.gelu has it.
+/// With the error function: torch.nn.functional.gelu.
 struct Gelu {
   KJIT_DEVICE static float of(float x) { return 0.5f * x * (1 + erff(x * 0.70710678f)); }
 };
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kBlock) act_and_mul_kernel(const T* x, const f
   PDLBegin();
   if (i >= vectors) return;
   const int64_t row = vectors <= UINT32_MAX ? static_cast<uint32_t>(i) / row_vectors : i / uint32_t{row_vectors};
-  const int64_t at = i + row * row_vectors;  // of the gate: 2 * row_vectors to a row
+  const int64_t at = i + row * row_vectors;  // of the gate; a row of x has 2 * row_vectors
   AlignedVector<T, kVec> gate, up;
   AlignedVector<Out, kVec> results;
   gate.load(x, at);
@@ -80,7 +80,7 @@ void act_and_mul(TensorView x, TensorView out) {
   launch<T, T, Activation>(gpu, x, nullptr, out);
 }
 
-/// Quantised with a scale that is given.
+/// Quantised with a given scale.
 template <typename T, typename Activation>
 void act_and_mul_fp8(TensorView x, TensorView scale, TensorView out) {
   host::SymbolicDevice gpu;

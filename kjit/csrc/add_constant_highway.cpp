@@ -1,4 +1,4 @@
-// add_constant on the CPU with Google Highway, in one file: vectors of the kind of CPU that it runs on, chosen at the
+// add_constant on the CPU with Google Highway, in one file: vector code for several instruction sets, selected at the
 // first call.
 
 #include <kjit/cpu.h>
@@ -8,7 +8,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "add_constant_highway.cpp"
-#include <kjit/highway.h>  // reads this file once for each kind of CPU
+#include <kjit/highway.h>  // re-includes this file once for each instruction set
 
 HWY_BEFORE_NAMESPACE();
 namespace {
@@ -40,7 +40,7 @@ void add_constant_highway(kjit::TensorView x, kjit::TensorView out) {
   TensorMatcher(shape).with_device<kDLCPU>().with_dtype<int32_t>().verify(x, "x").verify(out, "out");
   const auto* from = static_cast<const int32_t*>(x.data_ptr());
   auto* to = static_cast<int32_t*>(out.data_ptr());
-  constexpr int64_t kGrain = 32'768;  // elements that are worth a thread
+  constexpr int64_t kGrain = 32'768;  // elements that justify a thread
   kjit::parallel_ranges(shape.numel(), kGrain, true, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(add_to_range)(from, to, constant, begin, end);
   });

@@ -1,4 +1,4 @@
-// out[i] = table[ids[i]], and zeros where the table has no such row.
+// out[i] = table[ids[i]], and zeros for ids that are out of range.
 
 #pragma once
 

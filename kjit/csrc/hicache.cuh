@@ -1,5 +1,5 @@
-// Rows of keys and values between a cache in GPU memory and one in pinned host memory, of one layer or of all: few
-// blocks, so that the GPU has room for other work, each with many loads under way.
+// Copies of keys and values, of one layer or of all, between a cache in GPU memory and one in pinned host memory: few
+// blocks, so that the GPU can run other work, each with many loads in flight.
 
 #pragma once
 
@@ -17,7 +17,7 @@ namespace {
 
 using namespace kjit;
 
-/// One cache: keys and values, and bytes from layer to layer and from slot to slot.
+/// One cache: keys, values, and its strides in bytes.
 struct Cache {
   char* k;
   char* v;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kBlock) transfer_kernel(const __grid_constant_
     longlong2 place[kUnroll];
     uint4 k[kUnroll], v[kUnroll];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {  // behind the end the first one once more
+    for (int u = 0; u < kUnroll; ++u) {  // beyond the end, the first one again
       const uint64_t i = first + uint64_t{step} * u;
       place[u] = places(static_cast<uint32_t>(i < rows.words ? i : first));
     }

@@ -1,4 +1,4 @@
-// k_cache[slots[i]] = k[i], v_cache[slots[i]] = v[i]: rows of bytes, whatever their dtype; a slot below 0 is skipped.
+// k_cache[slots[i]] = k[i], v_cache[slots[i]] = v[i]: rows of bytes of any dtype; out-of-range slots are skipped.
 
 #pragma once
 
@@ -13,7 +13,7 @@ namespace {
 
 using namespace kjit;
 
-/// Strides are bytes from row to row.
+/// Row strides are in bytes.
 struct Rows {
   const char* from;
   char* to;

@@ -1,4 +1,4 @@
-// The k largest of softmax(gates) of each token, a warp a token: which experts it goes to, and with which weights.
+// The k largest of softmax(gates) of each token, one warp a token: the selected experts and their weights.
 
 #pragma once
 
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kBlock)
   PDLBegin();
   if (token >= tokens) return;  // the whole warp
   float x[kOfLane];
-  bool is_left[kOfLane];  // to be chosen
+  bool is_left[kOfLane];  // not selected yet
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
     const int expert = i * 32 + lane;

@@ -1,4 +1,4 @@
-// Norms of rows: RMSNorm, the same of a sum that is kept, LayerNorm.
+// Norms of rows: RMSNorm, RMSNorm with a residual addition, LayerNorm.
 
 #pragma once
 

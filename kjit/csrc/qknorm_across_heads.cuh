@@ -1,4 +1,4 @@
-// RMSNorm of q and of k over all heads of a token at once, in place.
+// RMSNorm of q and of k over all heads of a token, in place.
 
 #pragma once
 

@@ -1,7 +1,7 @@
-// Quantisation to 8 bits: of a whole tensor with one scale, of groups of a row with a scale each.
+// Quantisation to 8 bits: of a tensor with one scale, or of groups of a row with one scale each.
 //
 //   scale = max(abs(x)) * (1 / max(Q))      unless it is given
-//   out   = Q(x * (1 / scale))        rounded to nearest even, saturated; 0 where scale is 0
+//   out   = Q(x * (1 / scale))              rounded to nearest even, saturated; 0 if scale is 0
 
 #pragma once
 
@@ -17,11 +17,11 @@ namespace {
 
 using namespace kjit;
 
-/// What the largest absolute value becomes in `Q`, inverse.
+/// 1 / the largest quantised value of `Q`.
 template <typename Q>
 constexpr float kInverseLargest = 1.0f / (std::is_same_v<Q, int8_t> ? 127.0f : 448.0f);
 
-/// With the scale in GPU memory: one float32 for all elements.
+/// With a given scale in GPU memory: one float32 for all elements.
 template <typename T>
 struct QuantiseTensor {
   const float* scale;
@@ -34,7 +34,7 @@ struct QuantiseTensor {
 
 constexpr int kBlock = 256;
 
-/// `largest[i]` is max(abs(x)) of what block i has.
+/// `largest[i]` is max(abs(x)) over the elements of block i.
 template <typename T, int kVec>
 __global__ void __launch_bounds__(kBlock) find_largest_kernel(const T* x, int64_t vectors, float* largest) {
   using namespace device;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kBlock) find_largest_kernel(const T* x, int64_
   if (threadIdx.x == 0) largest[blockIdx.x] = mine;
 }
 
-/// Makes the scale of what `count` blocks found.
+/// Reduces the maxima of `count` blocks to the scale, and quantises.
 template <typename T, int kVec>
 __global__ void __launch_bounds__(kBlock)
     quantise_kernel(const T* x, int64_t vectors, const float* largest, int count, float* scale, fp8_e4m3_t* out) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// The largest value of at least 0, NaN left out.
+/// The maximum, at least 0; NaNs are ignored.
 struct Largest {
   float value = 0;
 
@@ -88,7 +88,7 @@ struct Largest {
   }
 };
 
-/// Rows with a scale each, which is found: of groups of `D / groups` elements, or of a whole tensor.
+/// Rows with a computed scale each: groups of `D / groups` elements, or a whole tensor.
 template <typename T, typename Q>
 struct QuantiseRows {
   using Value = compute_t<Q>;
@@ -120,7 +120,7 @@ struct QuantiseRows {
   }
 };
 
-/// How many elements there are.
+/// The number of elements.
 template <typename T>
 int64_t verify(host::SymbolicDevice& gpu, TensorView x, TensorView scale, TensorView out) {
   using namespace host;
@@ -140,8 +140,8 @@ void quantise_tensor(TensorView x, TensorView scale, TensorView out) {
               Out<fp8_e4m3_t>(out));
 }
 
-/// With a scale that is found: of few elements as of one row, of more in two passes, where `largest` has an element for
-/// each block.
+/// With a computed scale: a small tensor as a single row, a larger one in two passes, where `largest` has an element
+/// for each block.
 template <typename T>
 void find_and_quantise_tensor(TensorView x, Optional<TensorView> largest, TensorView scale, TensorView out) {
   using namespace host;

@@ -1,6 +1,7 @@
-// Heads of q and k, in place: RMSNorm of each head, rotation by its token's position (RoPE), or both in one pass.
+// In-place RMSNorm of each head of q and k, rotary position embedding (RoPE), or both in one pass.
 //
-// Lanes share a head, each with elements that follow each other; where half a head away is another lane, it is asked.
+// A group of lanes shares a head, with consecutive elements each; a partner element in another lane is read by a
+// shuffle.
 
 #pragma once
 
@@ -29,7 +30,7 @@ struct Heads {
   const void* k_weight;
   const float* cos_sin;
   const void* positions;
-  int64_t q_stride, k_stride, q_head_stride, k_head_stride;  // from token to token, from head to head
+  int64_t q_stride, k_stride, q_head_stride, k_head_stride;  // between tokens, between heads
   uint32_t q_heads, rows, rotary_dim;
   device::math::fast_mod_div_u32_t heads;  // of q and k together
   float eps;
@@ -38,13 +39,13 @@ struct Heads {
 template <typename T, int64_t kHeadDim>
 struct Lanes {
   static constexpr int kVec = 16 / sizeof(T);
-  static constexpr int kVectors = host::div_ceil(kHeadDim, 32 * kVec);  // of a lane
+  static constexpr int kVectors = host::div_ceil(kHeadDim, 32 * kVec);  // in a lane
   static constexpr int kElements = kVec * kVectors;
   static constexpr int kCount = static_cast<int>(host::round_up_pow2(static_cast<uint32_t>(kHeadDim / kElements)));
   static_assert(kHeadDim % kElements == 0 && kCount <= 32, "a head is a warp's or less, in whole vectors");
 };
 
-/// In vectors, to which `from` is aligned.
+/// Vectorised; `from` is aligned to the vectors.
 template <int kCount>
 KJIT_DEVICE void load_floats(float (&to)[kCount], const float* from) {
   constexpr int kVec = kCount < 4 ? kCount : 4;

@@ -1,4 +1,4 @@
-// softmax(x * scale) of rows, which are read once.
+// softmax(x * scale) of rows, reading memory once.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// A stream waits until a word of GPU memory has a value, and a stream writes one: by the driver where it can
-// (cuStreamWaitValue32), else by a kernel of one thread.
+// A stream waits until a word of GPU memory has a value, or writes one: by the driver if it supports it
+// (cuStreamWaitValue32), otherwise by a kernel with one thread.
 
 #pragma once
 
@@ -45,7 +45,7 @@ __global__ void write_kernel(uint32_t* flag, uint32_t value) {
 
 using StreamValue = int (*)(cudaStream_t, unsigned long long, uint32_t, unsigned);
 
-/// The driver's function of this name; null where it has none.
+/// The driver's function with this name; null if it has none.
 StreamValue driver_function(const char* name) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult result{};
@@ -63,7 +63,7 @@ uint32_t* checked(TensorView flag, host::SymbolicDevice& gpu) {
   return static_cast<uint32_t*>(flag.data_ptr());
 }
 
-/// Whether the driver did it.
+/// Whether the driver supports and has enqueued the operation.
 bool by_driver(StreamValue function, DLDevice device, uint32_t* word, int64_t value, unsigned flags) {
   if (function == nullptr) return false;
   const int error = function(host::LaunchKernel::resolve_device(device), reinterpret_cast<unsigned long long>(word),

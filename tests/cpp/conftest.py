@@ -1,4 +1,4 @@
-"""What the C++ tests share: building the C++ files of this folder into modules."""
+"""Fixtures of the C++ tests: modules built from the C++ files of this folder."""
 
 from __future__ import annotations
 

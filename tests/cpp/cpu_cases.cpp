@@ -1,4 +1,4 @@
-// What tests/cpp/test_cpu_header.py calls: the parts of kjit/cpu.h.
+// Exports for test_cpu_header.py: the parts of kjit/cpu.h.
 #include <kjit/cpu.h>
 #include <kjit/ffi.h>
 
@@ -14,7 +14,7 @@ void count(TensorView out, int64_t grain, bool is_parallel) {
   });
 }
 
-/// Copies halves through what they are computed as.
+/// Copies half types by way of their compute type.
 void through_floats(TensorView x, TensorView out, bool streams) {
   const auto* from = static_cast<const fp16_t*>(x.data_ptr());
   auto* to = static_cast<fp16_t*>(out.data_ptr());
@@ -42,7 +42,7 @@ void from_floats(TensorView x, TensorView out, bool streams) {
   stream_fence();
 }
 
-/// out = x + y, or x where there is no y.
+/// out = x + y, or x if y is absent.
 template <typename T>
 void add_optional(TensorView x, Optional<TensorView> y, TensorView out) {
   const T* y_ptr = y.has_value() ? static_cast<const T*>(y.value().data_ptr()) : nullptr;
@@ -58,7 +58,7 @@ void add_optional(TensorView x, Optional<TensorView> y, TensorView out) {
   });
 }
 
-/// The sizes of the parts that tensors with elements of these types are done in.
+/// The sizes of the parts for tensors with elements of these types.
 template <typename... Ts>
 int64_t staged_parts(TensorView sizes, int64_t size, bool streams) {
   auto* out = static_cast<int32_t*>(sizes.data_ptr());
@@ -72,7 +72,7 @@ int64_t staged_parts(TensorView sizes, int64_t size, bool streams) {
   return count;
 }
 
-/// The sizes of the parts of so many elements; negative where the compiler does not know them. Returns how many.
+/// The sizes of the parts for `size` elements; negative if not a compile-time constant. Returns their number.
 int64_t parts(TensorView sizes, int64_t size, bool smaller) {
   auto* out = static_cast<int32_t*>(sizes.data_ptr());
   int64_t count = 0, expected = 0;
@@ -89,7 +89,7 @@ int64_t parts(TensorView sizes, int64_t size, bool smaller) {
   return count;
 }
 
-/// Copies bytes in parts, past the caches where that can be, and returns how many parts were streamed.
+/// Copies bytes in parts, with streaming stores if possible, and returns the number of streamed parts.
 int64_t stream(TensorView x, TensorView out, bool streams) {
   const auto* from = static_cast<const uint8_t*>(x.data_ptr());
   auto* to = static_cast<uint8_t*>(out.data_ptr());
@@ -104,18 +104,18 @@ int64_t stream(TensorView x, TensorView out, bool streams) {
   return streamed;
 }
 
-/// Whether a tensor, and what is `offset` bytes behind its first, begin with a line of the caches.
+/// Whether a tensor, and the address `offset` bytes after its start, begin at a cache line.
 bool lines(TensorView x, int64_t offset) {
   const auto* data = static_cast<const uint8_t*>(x.data_ptr());
   return begin_lines(data, data + offset);
 }
 
-/// Whether floats and doubles, so many of each, are more than the caches hold.
+/// Whether floats and doubles, `numel` of each, exceed the caches.
 bool exceeds(int64_t numel) {
   return exceeds_caches<float, double>(numel);
 }
 
-/// Doubles the elements of `x`, row by row, and copies the doubled rows to `out`; false where no tensor became one.
+/// Doubles the elements of `x`, row by row, and copies the doubled rows to `out`; false if no tensor became one.
 template <typename T>
 bool double_rows(TensorView x, TensorView out, bool streams) {
   const int64_t row_size = x.size(1);

@@ -1,4 +1,4 @@
-// What tests/cpp/test_cpu_rows.py calls: the parts of kjit/cpu_rows.h.
+// Exports for test_cpu_rows.py: the parts of kjit/cpu_rows.h.
 #include <kjit/cpu_rows.h>
 #include <kjit/ffi.h>
 #include <kjit/tensor.h>
@@ -7,8 +7,8 @@ namespace {
 
 using namespace kjit;
 
-/// The parts of the rows of `out` from `first` up to `last`, two numbers for each: where it begins, and its size,
-/// negative where the compiler does not know that. Returns how many. With `may_repeat` as `write_parts` has them.
+/// The parts of the rows from `first` to `last` of `out`, two numbers for each: its start, and its size, negative if
+/// not a compile-time constant. Returns their number. With `may_repeat`, those of `write_parts`.
 template <typename T>
 int64_t parts(TensorView out, int64_t first, int64_t last, bool streams, bool may_repeat, TensorView found) {
   auto* to = static_cast<int64_t*>(found.data_ptr());
@@ -28,8 +28,8 @@ int64_t parts(TensorView out, int64_t first, int64_t last, bool streams, bool ma
   return count;
 }
 
-/// out[n, d] = src[index[n], d] + numbers[n] + column[d], for the rows from `first` up to `last`; zeros for the rows
-/// that `src` does not have, and for what is absent. `out` is added to, by `for_parts`, or by `write_parts` written.
+/// out[n, d] = src[index[n], d] + numbers[n] + column[d], for the rows from `first` to `last`; zeros for out-of-range
+/// rows of `src`, and for absent tensors. Adds to `out` by `for_parts`, or writes it by `write_parts`.
 template <typename T, typename Index, typename Held = T>
 void take(TensorView src, TensorView index, Optional<TensorView> numbers, Optional<TensorView> column, TensorView out,
           int64_t first, int64_t last, bool streams, int64_t way) {
@@ -74,7 +74,7 @@ void double_element(const T& from, T& to) {
   to = static_cast<T>(from + from);
 }
 
-/// No copy only for one value.
+/// Not a copy, for a single value only.
 template <typename T>
 void clear_sevens(const T& from, T& to) {
   to = from == T{7} ? T{} : from;
@@ -83,15 +83,15 @@ void clear_sevens(const T& from, T& to) {
 template <typename T>
 void leave_element(const T&, T&) {}
 
-/// For which of these functions the compiler sees that they only copy: a bit for each.
+/// A mask of these functions for which the compiler sees that they only copy.
 template <typename T>
 int64_t copying() {
   return only_copies<T, copy_element<T>>() | only_copies<T, double_element<T>>() << 1 |
          only_copies<T, clear_sevens<T>>() << 2 | only_copies<T, leave_element<T>>() << 3;
 }
 
-/// out[n, d] = src[index[n], d], for the rows from `first` up to `last`; zeros for the rows that `src` does not have.
-/// Returns how many parts there were. `Streams` is as for `RowRuns`, `only_copies` as for its `move_parts`.
+/// out[n, d] = src[index[n], d], for the rows from `first` to `last`; zeros for out-of-range rows of `src`. Returns the
+/// number of parts. `Streams` is as for `RowRuns`, `only_copies` as for its `move_parts`.
 template <typename T, typename Streams>
 int64_t move(TensorView src, TensorView index, TensorView out, int64_t first, int64_t last, bool streams,
              bool only_copies) {
@@ -111,7 +111,7 @@ int64_t move(TensorView src, TensorView index, TensorView out, int64_t first, in
   return count;
 }
 
-/// Adds to each row of `out` what never goes past the caches.
+/// Adds rows to `out` that are never streamed.
 void add(TensorView src, TensorView index, TensorView out) {
   auto* out_ptr = static_cast<int64_t*>(out.data_ptr());
   TableRow src_rows(static_cast<const int64_t*>(src.data_ptr()), src.size(0),

@@ -1,4 +1,4 @@
-// Exports for test_ffi.py: one of every kind of argument and result.
+// Exports for test_ffi.py: every kind of argument and result.
 
 #include <kjit/ffi.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-// As kernels for SGLang's headers do it, whose namespace becomes kjit.
+// As in kernels for SGLang's headers, whose namespace becomes kjit.
 namespace kjit {
 using tvm::ffi::TensorView;
 static_assert(std::is_same_v<TensorView, host::TensorView>);
@@ -128,8 +128,7 @@ bool byte_offset_is_counted_in() {
   return TensorView(&tensor).data_ptr() == data + 8;
 }
 
-// Without tvm-ffi's C++ headers its names are kjit's types: what a kernel written for those headers says still
-// compiles.
+// Without tvm-ffi's C++ headers its names are kjit's types, so that kernels written for those headers compile.
 static_assert(std::is_same_v<tvm::ffi::TensorView, TensorView>);
 static_assert(std::is_same_v<tvm::ffi::Tensor, kjit::host::ffi::Tensor>);
 static_assert(std::is_same_v<tvm::ffi::Optional<double>, Optional<double>>);
@@ -168,7 +167,7 @@ std::int64_t workspace_bytes(TensorView x, std::int64_t bytes) {
   return workspace.numel() * static_cast<std::int64_t>(kjit::host::dtype_bytes(workspace.dtype()));
 }
 
-/// What is asked of a tensor gives what its view gives; a copy shares it.
+/// A tensor's properties are those of its view; a copy shares it.
 bool a_tensor_answers_like_its_view(Tensor x) {
   const TensorView view = x;
   const Tensor copy = x;
@@ -185,7 +184,7 @@ std::int64_t size_of_no_tensor() {
   return Tensor().size(0);
 }
 
-/// Rows of ones over memory of C++: the deleter counts, and runs when the last share goes.
+/// Rows of ones in memory of C++: the deleter counts, and runs when the last reference is dropped.
 int freed = 0;
 Tensor from_memory(std::int64_t rows, std::int64_t columns) {
   auto* memory = new float[static_cast<std::size_t>(rows * columns) + 1];
@@ -194,7 +193,7 @@ Tensor from_memory(std::int64_t rows, std::int64_t columns) {
     delete[] static_cast<float*>(data);
     ++freed;
   };
-  // The first element is skipped by the byte offset; the deleter still gets the start of the memory.
+  // The byte offset skips the first element; the deleter still gets the start of the memory.
   return ffi::from_blob(memory, {rows, columns}, {kDLFloat, 32, 1}, {kDLCPU, 0}, free_it, {}, sizeof(float));
 }
 std::int64_t freed_so_far() {

@@ -1,4 +1,4 @@
-// What tests/cpp/test_highway_header.py calls: a kernel with Google Highway, written by hand in one file.
+// Exports for test_highway_header.py: a hand-written Google Highway kernel in one file.
 #include <kjit/ffi.h>
 #include <kjit/tensor.h>
 
@@ -15,12 +15,12 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// How many floats a vector has.
+/// The number of floats in a vector.
 int64_t count_lanes() {
   return static_cast<int64_t>(hn::Lanes(hn::ScalableTag<float>()));
 }
 
-/// Adds a number to each element; the last ones in vectors of one lane.
+/// Adds a number to each element; the tail in vectors of one lane.
 template <typename T>
 void add_number(const T* from, T* to, std::size_t numel, T number) {
   const auto add = [&](auto tag, std::size_t at)

@@ -17,7 +17,7 @@ int next_number() {
   return ++number;
 }
 
-/// Two places with the same text: each has a value of its own, which stays.
+/// Two call sites with the same text: each has a value of its own, which is kept.
 bool one_value_for_each_place() {
   const auto first = [] { return &init_once([] { return next_number(); }); };
   const auto second = [] { return &init_once([] { return next_number(); }); };
@@ -31,7 +31,7 @@ bool one_value_for_each_key() {
   std::int64_t& three = of(3);
   bool right = three == 30;
   for (std::int64_t key = 0; key < 100; ++key) right = right && of(key) == 10 * key;
-  three = -1;  // the reference is to the value that is kept
+  three = -1;  // a reference to the stored value
   return right && of(3) == -1 && &of(3) == &three;
 }
 
@@ -126,7 +126,7 @@ bool it_may_do_without_a_lock() {
   return nested == 4 && map.get_cached(1, [] { return 5; }) == 4 && init_once<void, false>(1, [] { return 6; }) == 6;
 }
 
-/// Many threads ask for the same few keys at once: each factory runs once, and all see its value.
+/// Many threads request the same few keys at once: each factory runs once, and all threads see its value.
 std::int64_t runs_among_threads(std::int64_t threads, std::int64_t keys) {
   CacheMap<std::int64_t, std::int64_t> map;
   std::int64_t runs = 0;  // written under the map's lock only

@@ -1,4 +1,4 @@
-// Mistakes for test_sanitizers.py, each in an export of its own.
+// Planted errors for test_sanitizers.py, each in an export of its own.
 
 #include <kjit/tensor.h>
 

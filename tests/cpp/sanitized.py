@@ -1,4 +1,4 @@
-"""Building the C++ cases with the address and undefined-behaviour sanitizers, and a Python in which they can be loaded.
+"""Builds of the C++ cases with the address and undefined-behaviour sanitizers, and a Python that can load them.
 
 Nothing is linked that kjit compiles apart: the headers' own functions are in the case's unit, so they are checked too.
 """
@@ -15,7 +15,7 @@ from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Target
 
 VARIABLE = "KJIT_TEST_SANITIZED"
-"""Set in the processes that `environment` is for."""
+"""Set in processes with `environment`."""
 
 _FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0", "-g1"]
 

@@ -1,4 +1,4 @@
-// Exports for test_tensor.py: matchers as kernels write them, and each trap on its own.
+// Exports for test_tensor.py: matchers as kernels write them, and each pitfall on its own.
 
 #include <kjit/tensor.h>
 
@@ -137,7 +137,7 @@ std::int64_t leading_dimensions(TensorView a, TensorView b, TensorView c) {
   return batch.numel();
 }
 
-// The options stay when the symbol is given again without template arguments.
+// The options are kept when the symbol is passed again without template arguments.
 void device_options_are_kept(TensorView x) {
   SymbolicDevice device;
   device.set_options<kDLCUDA>();
@@ -179,7 +179,7 @@ bool is_each_type(TensorView x) {
   return dtype.is_type<bf16_t>() && is_type<bf16_t>(x.dtype()) && !is_type<fp16_t>(x.dtype());
 }
 
-// A tensor larger than memory: only its description is looked at. 2^33 elements; a negative stride.
+// A tensor larger than memory: only its description is used. 2^33 elements; a negative stride.
 bool large_and_negative() {
   static float data[1];
   std::int64_t shape[] = {std::int64_t{1} << 32, 2};
@@ -259,7 +259,7 @@ void options_from_lists(TensorView x) {
   TensorMatcher({-1}).with_device(std::span<const DLDevice>(devices)).with_dtype(std::span(dtypes)).verify(x, "x");
 }
 
-// A matcher may be kept and used again.
+// A matcher may be stored and reused.
 void a_named_matcher(TensorView a, TensorView b) {
   SymbolicSize n{"n"};
   TensorMatcher matcher({n});
@@ -268,7 +268,7 @@ void a_named_matcher(TensorView a, TensorView b) {
   matcher.verify(b, "b");
 }
 
-// As `auto`, and copied after a symbol was bound.
+// Declared with `auto`, and copied after a symbol was bound.
 void a_matcher_that_auto_keeps(TensorView a, TensorView b) {
   SymbolicSize n{"n"};
   auto matcher = TensorMatcher({n, -1}).with_strides({-1, 1}).with_device<kDLCPU>().with_dtype<fp32_t, fp16_t>();

@@ -1,5 +1,4 @@
-"""kjit/cpu.h and kjit/streaming.h: work in ranges, halves that are computed with as floats, and stores that go past the
-caches."""
+"""kjit/cpu.h and kjit/streaming.h: ranges of work, half types staged as floats, and streaming stores."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ HERE = Path(__file__).parent
 
 
 def every_half() -> torch.Tensor:
-    """Each number that a half can be, but NaN: infinities, zeros and subnormals too."""
+    """Every half value except NaN: infinities, zeros and subnormals included."""
     halves = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(torch.float16)
     return halves[~halves.isnan()]
 
@@ -37,7 +36,7 @@ def floats_to_round(dtype: torch.dtype) -> list[torch.Tensor]:
 
 
 def assert_rounded(values: torch.Tensor, out: torch.Tensor) -> None:
-    """`out` is what PyTorch makes of the floats; one NaN is as good as another."""
+    """`out` is PyTorch's conversion of the floats; all NaNs are equal."""
     is_nan = values.isnan()
     assert torch.equal(out.isnan(), is_nan)
     assert torch.equal(out[~is_nan], values.to(out.dtype)[~is_nan])
@@ -159,7 +158,7 @@ print([module.exceeds(numel) for numel in (1, 100, 101, 2**50)])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_rows_that_are_staged_are_changed_and_written(dtype: torch.dtype, row_size: int, streams: bool) -> None:
     module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
-    # With an element before and behind the rows, which belong to somebody else.
+    # With an element before and after the rows, which must not change.
     x, out = (torch.arange(3 * row_size + 2).to(dtype) for _ in range(2))
     expected = x * 2
     expected[0], expected[-1] = x[0], x[-1]

@@ -1,4 +1,4 @@
-"""kjit/cpu_rows.h: rows that an index chooses, in parts."""
+"""kjit/cpu_rows.h: rows selected by an index, in parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def module(load_cpp: Callable[[str], Any]) -> Any:
 
 
 def guarded(values: torch.Tensor) -> torch.Tensor:
-    """A copy behind which there is no memory: to read there ends the process."""
+    """A copy followed by unmapped memory: reading beyond its end aborts the process."""
     pages = -(-values.nbytes // mmap.PAGESIZE)
     memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
     behind = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + pages * mmap.PAGESIZE
@@ -41,7 +41,7 @@ def guarded(values: torch.Tensor) -> torch.Tensor:
 
 
 def shifted(rows: int, row_size: int, dtype: torch.dtype, offset: int) -> torch.Tensor:
-    """A tensor that begins `offset` elements behind a line of the caches."""
+    """A tensor that begins `offset` elements after a cache line."""
     size = dtype.itemsize
     memory = torch.zeros(rows * row_size * size + 2 * LINE, dtype=torch.uint8)
     begin = -memory.data_ptr() % LINE + offset * size
@@ -110,7 +110,7 @@ def test_each_row_is_the_one_that_its_number_says(dtype: torch.dtype, streams: b
         rows, table_size = max(9, 1500 // row_size), 11
         src = guarded(torch.randint(0, 60, (table_size, row_size), dtype=dtype))
         index = torch.randint(0, table_size, (rows,), dtype=index_dtype)
-        index[0], index[rows // 2], index[-1] = -1, table_size, table_size - 1  # two that the table does not have
+        index[0], index[rows // 2], index[-1] = -1, table_size, table_size - 1  # two are out of range
         numbers = torch.randint(0, 50, (rows,), dtype=dtype)
         column = torch.randint(0, 50, (row_size,), dtype=dtype)
         chosen = torch.where(((index >= 0) & (index < table_size))[:, None], src[index.clamp(0, table_size - 1)], 0)
@@ -155,7 +155,7 @@ def test_rows_are_copied_and_those_that_stay_in_the_caches_without_a_call_of_the
 @pytest.mark.parametrize("row_bytes", [504, 512, 520, 2048, 3080])
 def test_rows_of_a_table_that_only_a_large_cache_holds_are_copied(row_bytes: int, module: Any) -> None:
     table_size = 2**26 // row_bytes + 1
-    src = torch.empty(table_size, row_bytes // 8, dtype=torch.int64)  # most of which no one touches
+    src = torch.empty(table_size, row_bytes // 8, dtype=torch.int64)  # most of it is never touched
     index = torch.cat([torch.tensor([table_size - 1, table_size, -1, 0]), torch.randperm(table_size)[:60]])
     for at, row in enumerate(index.tolist()):
         if 0 <= row < table_size:
@@ -168,7 +168,7 @@ def test_rows_of_a_table_that_only_a_large_cache_holds_are_copied(row_bytes: int
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float", "fp16", "double"])
 def test_the_compiler_sees_which_functions_only_copy(dtype: str, module: Any) -> None:
-    sees = sanitized.VARIABLE not in os.environ  # without optimisation nothing is seen
+    sees = sanitized.VARIABLE not in os.environ  # not without optimisation
     assert getattr(module, f"copying_{dtype}")() == sees
 
 
@@ -221,7 +221,7 @@ def code_of(module: Any) -> Callable[[str], str]:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions are looked for by their x86 names")
 def test_the_compiler_has_not_left_out_what_asks_for_rows_ahead(code_of: Callable[[str], str]) -> None:
-    # For tables that are larger than a near cache, and once more for those whose results go past the caches.
+    # For tables that are larger than a near cache, and again for streamed results.
     either, never = (
         code_of(rf"namespace\)::move<long, {streams}>").count("prefetcht0") for streams in ("bool", "std::.*false> ?")
     )

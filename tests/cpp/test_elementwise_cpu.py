@@ -48,7 +48,7 @@ def test_rows_that_do_not_follow_each_other_are_read_and_written_at_their_places
 
 
 def test_results_are_the_same_where_they_go_past_the_caches() -> None:
-    # The variable is read once in a process.
+    # The variable is read once per process.
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
     environment = {**os.environ, env.CPU_CACHE_BYTES: "1"}
     chosen = ["-k", "every_element or in_place"]

@@ -1,6 +1,6 @@
-"""Every header compiles alone and without a warning: with the C++ compiler, clang where there is one, and nvcc.
+"""Every header compiles alone and without a warning: with the C++ compiler, clang if installed, and nvcc.
 
-Clang, and nvcc for the host too, compile them one by one every night, and together each time.
+Daily, clang and nvcc (for the host too) compile them together; nightly, one by one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SUPPORT = INCLUDE.parent / "csrc" / "support"
 HEADERS = sorted(
     path.relative_to(INCLUDE).as_posix()
     for path in (INCLUDE / "kjit").rglob("*")
-    # highway.h reads the file that includes it once more, and so is none without one: test_highway_header.py.
+    # highway.h re-includes the file that includes it, and so cannot compile alone: test_highway_header.py.
     if path.suffix in (".h", ".cuh") and path.name != "highway.h"
 )
-# Headers of the host that need the CUDA runtime's C headers, and nothing else of CUDA.
+# Host headers that need the CUDA runtime's C headers, and nothing else of CUDA.
 CUDA_HOST_HEADERS = ["kjit/launch.h", "kjit/runtime.cuh", "kjit/detail/row_spread.h"]
 HOST_HEADERS = [header for header in HEADERS if header.endswith(".h") and header not in CUDA_HOST_HEADERS]
-# Those that a kernel may include.
+# Headers that a kernel may include.
 NVCC_HEADERS = [header for header in HEADERS if header != "kjit/tvm_ffi.h" and not header.endswith("_cpu.h")]
 ARCHS = ["8.0", "8.9", "9.0a", "10.0a", "12.0"]
 TOOLKITS = [
@@ -40,7 +40,7 @@ TOOLKITS = [
     ("system", next((home for home in [Path("/usr/local/cuda")] if (home / "bin" / "nvcc").is_file()), None)),
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
-# clang 19 has something to say of `-march=native` on a CPU with AVX10.
+# clang 19 warns about `-march=native` on a CPU with AVX10.
 OF_THIS_CPU = ["-Wno-unknown-warning-option", "-Wno-invalid-feature-combination"]
 
 
@@ -59,19 +59,19 @@ def check(command: list[str]) -> None:
 
 
 def without_own_headers(flags: list[str]) -> list[str]:
-    """`flags` without kjit's folder among the system folders, where warnings would be silent."""
+    """`flags` without kjit's include folder as a system folder, which would suppress warnings."""
     place = flags.index(str(INCLUDE))
     assert flags[place - 1] == "-isystem"
     return flags[: place - 1] + flags[place + 1 :]
 
 
 def without_openmp(flags: list[str]) -> list[str]:
-    """`flags` for a compiler that may have no library for OpenMP."""
+    """`flags` for a compiler that may lack an OpenMP library."""
     return ["-fopenmp-simd" if flag == "-fopenmp" else flag for flag in flags]
 
 
 def unit(folder: Path, *headers: str) -> Path:
-    """A unit that includes `headers`, as an op's own code would see them: not as system headers, so that they warn."""
+    """A unit that includes `headers` as non-system headers, so that the compiler warns about them."""
     path = folder / "unit.cpp"
     path.write_text("".join(f'#include "{INCLUDE / header}"\n' for header in headers) + "int unused_name = 0;\n")
     return path
@@ -110,7 +110,7 @@ def check_headers(compiler: str, target: Target, folder: Path, *headers: str, mo
 
 
 def toolchain_of(compiler: str, target: Target) -> Toolchain:
-    """The toolchain whose C++ compiler this is: another one need not know its flags."""
+    """The toolchain of this C++ compiler: flags differ between compilers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CXX", compiler)
         return Toolchain.for_target(target)
@@ -158,10 +158,10 @@ def test_the_host_part_of_cuda_headers_compiles_with_clang(tmp_path: Path) -> No
     [pytest.param(case, marks=[pytest.mark.highway] if case == HIGHWAY_CASES else [], id=case.stem) for case in CASES],
 )
 def test_the_cases_compile_with_clang(case: Path) -> None:
-    """With g++ the modules that the other tests load are compiled, under the same warnings."""
+    """For g++, the other tests compile these modules under the same warnings."""
     assert CLANG is not None
     folders = [case.parent, *kjit.highway_include()] if case == HIGHWAY_CASES else []
-    # Of all levels, the lowest leaves the most to choose from.
+    # The lowest level leaves the most targets to choose from.
     target = Target.cpu("x86-64-v2" if case == HIGHWAY_CASES and platform.machine() == "x86_64" else None)
     flags = toolchain_of(CLANG, target).cxx_flags(Spec("unit", cpp_files=[case], extra_include_paths=folders))
     flags = [*without_openmp(without_own_headers(flags)), *OF_THIS_CPU]
@@ -246,7 +246,7 @@ def test_light_types_chosen_too_late_are_an_error(tmp_path: Path) -> None:
     command = [str(toolchain.cuda.nvcc.path), *toolchain.nvcc_flags(Spec("late", cuda_files=[late]))]
     done = subprocess.run([*command, "-E", str(late)], capture_output=True, text=True)
     assert done.returncode != 0
-    assert "define it ahead of the first #include" in done.stderr
+    assert "define it before the first #include" in done.stderr
 
 
 @pytest.mark.parametrize("source", ["host.cpp", pytest.param("cuda.cpp", marks=pytest.mark.nvcc)])

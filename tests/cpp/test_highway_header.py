@@ -1,4 +1,4 @@
-"""kjit/highway.h: kernels with Google Highway, written by hand, and what one library does on several kinds of CPU."""
+"""kjit/highway.h: hand-written Google Highway kernels, and one library on several kinds of CPU."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kjit.spec import Spec, Target, Variant
 
 HERE = Path(__file__).parent
 WIDTHS = {"x86-64-v2": 4, "x86-64-v3": 8, "x86-64-v4": 16}
-"""How many floats a vector has."""
+"""The number of floats in a vector, by CPU level."""
 
-# A header with the vectors, and the file that calls them; the choice is Highway's own.
+# A header with vector code, and the file that calls it; the dispatch is Highway's own.
 ADD_HEADER = """
 #include <hwy/highway.h>
 
@@ -66,14 +66,14 @@ HIGHWAYS = "#include <hwy/foreach_target.h>\n#include <hwy/highway.h>"
 
 
 def lowest() -> Target:
-    """The CPU for which there is the most to choose from."""
+    """The CPU level with the most targets to choose from."""
     level = cpu.lowest_level()
     return Target.cpu(None if level is None else level.name)
 
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The cases, compiled for what all CPUs have."""
+    """The cases, compiled for the lowest CPU level."""
     spec = Spec(
         "highway_cases",
         cpp_files=[HERE / "highway_cases.cpp"],
@@ -85,7 +85,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def at_level(built: Built, level: str, folder: Path, patch: pytest.MonkeyPatch) -> Any:
-    """The module as it is on a CPU of `level`: a copy of its own, as what was chosen stays."""
+    """The module on a CPU of `level`: a copy of its own, because the choice is permanent."""
     patch.setenv("KJIT_CPU_LEVEL", level)
     return tvm_ffi.load_module(str(shutil.copy(built.library, folder / f"{level}.so")))
 
@@ -118,7 +118,7 @@ def test_nothing_of_highways_library_is_needed_and_its_headers_are_recorded(case
 
 
 def write_add(folder: Path, includes: str) -> Spec:
-    """A kernel as it would be written with Highway alone, exported to Python."""
+    """A kernel as written for Highway alone, exported to Python."""
     (folder / "add.hpp").write_text(ADD_HEADER)
     (folder / "add.cpp").write_text("#include <kjit/ffi.h>\n" + ADD.replace("#include HIGHWAY", includes))
     return Spec(

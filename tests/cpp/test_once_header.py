@@ -1,4 +1,4 @@
-"""kjit/once.h: what runs once, for what, and what happens when it fails."""
+"""kjit/once.h: one-time initialisation, its keys, and failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_it_holds_that(module: Any, name: str) -> None:
 
 
 def test_a_factory_that_asks_for_its_own_value_is_an_error_and_no_deadlock(module: Any) -> None:
-    with pytest.raises(RuntimeError, match="a factory has asked for the value that it is making"):
+    with pytest.raises(RuntimeError, match="a factory has requested the value that it is making"):
         module.a_factory_that_asks_for_its_own_value()
 
 

@@ -15,8 +15,8 @@ from rowwise import CHECKS, MIXES, check_every_role, check_special_rows
 
 from kjit import env
 
-# Nothing, less than a vector, around the ends of vectors and of what is staged or combined at once; for one thread and
-# for several.
+# Empty, less than a vector, around the boundaries of vectors and of staged or combined parts; for one thread and for
+# several.
 SHAPES = [(3, 0), (70, 1), (5, 7), (40, 96), (9, 128), (33, 129), (40, 1000), (9, 4097), (1, 66_001)]
 
 
@@ -57,7 +57,7 @@ def test_totals_are_the_same_in_each_run(module: Any) -> None:
 
 
 def test_results_are_the_same_where_they_go_past_the_caches() -> None:
-    # The variable is read once in a process.
+    # The variable is read once per process.
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
     environment = {**os.environ, env.CPU_CACHE_BYTES: "1"}
     chosen = ["-k", "every_length and (rms_norm or softmax or quantise) or every_role"]

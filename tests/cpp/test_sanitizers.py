@@ -1,4 +1,4 @@
-"""The C++ cases once more, under the address and undefined-behaviour sanitizers: none of them finds anything."""
+"""The C++ cases under the address and undefined-behaviour sanitizers, without findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(bool(sanitized.why_not()), reason=sanitized.why_
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A Python that may load sanitized libraries."""
+    """A Python that can load sanitized libraries."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, env=sanitized.environment(), cwd=HERE, capture_output=True, text=True)
 
@@ -35,7 +35,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_the_cases_pass_with_nothing_to_report(cases: Sequence[str]) -> None:
-    # Without the plugins of the run around it, which would start processes of their own.
+    # Without the plugins of the outer run, which would start processes of their own.
     done = run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *cases)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
     assert "runtime error" not in done.stderr
@@ -46,7 +46,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sanitized.build(HERE / "planted_cases.cpp", tmp_path_factory.mktemp("planted"))
 
 
-# Each call in a process of its own, as a report ends it; they are forked, since a sanitized Python takes long to start.
+# Each call in its own process, as a report ends it; forked, since a sanitized Python is slow to start.
 CALLS = """
 import os, sys, tvm_ffi
 library, *names = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""kjit/tensor.h: what a matcher accepts and how it says what does not fit."""
+"""kjit/tensor.h: what a matcher accepts, and the messages of mismatches."""
 
 from __future__ import annotations
 
@@ -117,14 +117,14 @@ def test_a_tensor_whose_elements_are_apart_may_be_written_to(module: Any, sizes:
 @pytest.mark.parametrize(
     ("sizes", "strides", "message"),
     [
-        ((2, 3, 4), (0, 4, 1), "the stride of dimension 0 is 0, and what lies within takes 1"),
-        ((2, 3, 4), (11, 4, 1), "the stride of dimension 0 is 11, and what lies within takes 12"),
-        ((2, 3, 4), (12, 3, 1), "the stride of dimension 1 is 3, and what lies within takes 4"),
-        ((2, 2, 4), (1, 16, 1), "is 1, and what lies within takes"),
+        ((2, 3, 4), (0, 4, 1), "the stride of dimension 0 is 0, and the dimensions within it span 1"),
+        ((2, 3, 4), (11, 4, 1), "the stride of dimension 0 is 11, and the dimensions within it span 12"),
+        ((2, 3, 4), (12, 3, 1), "the stride of dimension 1 is 3, and the dimensions within it span 4"),
+        ((2, 2, 4), (1, 16, 1), "is 1, and the dimensions within it span"),
     ],
 )
 def test_a_tensor_whose_elements_share_memory_may_not(module: Any, sizes: Any, strides: Any, message: str) -> None:
-    with pytest.raises(RuntimeError, match="Tensor has elements that share memory, and is written to") as caught:
+    with pytest.raises(RuntimeError, match="Tensor has overlapping elements, and is written to") as caught:
         module.written(torch.as_strided(BASE, sizes, strides))
     assert message in str(caught.value)
 
@@ -152,12 +152,12 @@ def test_a_size_that_does_not_follow_is_told_with_the_numbers(
 @pytest.mark.parametrize(
     ("which", "message"),
     [
-        (0, "'A' and 'B' have no value yet: verify a tensor that has one of these sizes ahead of this one"),
+        (0, "'A' and 'B' have no value yet: verify a tensor that has one of these sizes before this one"),
         (1, "a size is a product of positive numbers and at most two symbols"),
         (2, "a size cannot be divided by 0"),
-        (3, "a size is a product of positive numbers and at most two symbols, ahead of a division or a sum"),
+        (3, "a size is a product of positive numbers and at most two symbols, before any division or sum"),
         (4, "a sum of sizes has one product and at most one more symbol"),
-        (5, "shape#0('4*A'): expected what has more than 63 bits, as A is 4611686018427387904"),
+        (5, "shape#0('4*A'): expected a size of more than 63 bits, as A is 4611686018427387904"),
     ],
 )
 def test_a_size_that_cannot_be_computed_is_refused(module: Any, which: int, message: str) -> None:

@@ -111,7 +111,7 @@ def test_every_bit_pattern_becomes_the_float_that_torch_gives(
 
 
 def floats_around_every_value(dtype: torch.dtype, bits: torch.dtype) -> torch.Tensor:
-    """Each value, the midpoints between neighbours, and the floats right beside both: where rounding is decided."""
+    """Each value, the midpoints between neighbours, and the floats adjacent to both: the boundaries of rounding."""
     info = torch.iinfo(bits)
     every = torch.arange(info.min, info.max + 1, dtype=torch.int32).to(bits).view(dtype).to(torch.float64)
     finite = every[every.isfinite()].unique()
@@ -126,7 +126,7 @@ def floats_around_every_value(dtype: torch.dtype, bits: torch.dtype) -> torch.Te
 @pytest.mark.parametrize(("dtype", "bits"), NARROW)
 def test_floats_round_as_in_torch(module: Any, dtype: torch.dtype, bits: torch.dtype) -> None:
     x = floats_around_every_value(dtype, bits)
-    if dtype in (torch.float8_e4m3fn, torch.float8_e5m2):  # past the largest value the two differ, see below
+    if dtype in (torch.float8_e4m3fn, torch.float8_e5m2):  # above the largest value the two differ, see below
         x = x[x.abs() <= torch.finfo(dtype).max]
     out = torch.empty(x.numel(), dtype=dtype)
     module[f"{name_of(dtype)}_from_float"](x, out)

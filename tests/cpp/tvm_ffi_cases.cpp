@@ -1,8 +1,8 @@
-// Exports for test_ffi.py with tvm-ffi's own types: the same macro, their conversion.
+// Exports for test_ffi.py with tvm-ffi's own types: the same macro, tvm-ffi's conversions.
 
 #include <kjit/tensor.h>
 
-// Ahead of tvm-ffi's headers its names mean kjit's types.
+// Before tvm-ffi's headers, its names are kjit's types.
 namespace {
 
 static_assert(std::is_same_v<tvm::ffi::TensorView, kjit::TensorView>);
@@ -17,7 +17,7 @@ tvm::ffi::Optional<tvm::ffi::Tensor> like_before(tvm::ffi::TensorView x, tvm::ff
 
 }  // namespace
 
-// Some of them, without their Tensor: theirs mixed with kjit's.
+// Some of them, without tvm-ffi's Tensor: its types mixed with kjit's.
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tuple.h>
 
@@ -51,7 +51,7 @@ std::int64_t sum_of_sizes(tvm::ffi::Array<tvm::ffi::Tensor> tensors) {
 
 namespace {
 
-/// Takes a `T`; what it is given is looked into, as a kernel would.
+/// Takes a `T` and inspects it, as a kernel would.
 template <typename T>
 void take(T) {}
 std::int64_t elements_of(tvm::ffi::Array<tvm::ffi::Optional<tvm::ffi::Tensor>> tensors) {

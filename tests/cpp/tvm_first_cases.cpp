@@ -1,11 +1,11 @@
-// Exports for test_ffi.py: tvm-ffi's headers come ahead of kjit's, so its names are its own types throughout.
+// Exports for test_ffi.py: tvm-ffi's headers come before kjit's, so its names are its own types throughout.
 
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/optional.h>
-// behind them
+// After tvm-ffi's.
 #include <kjit/tensor.h>
 
-// As kernels for SGLang's headers do it, whose namespace becomes kjit.
+// As in kernels for SGLang's headers, whose namespace becomes kjit.
 namespace kjit {
 using tvm::ffi::TensorView;
 static_assert(std::is_same_v<TensorView, tvm::ffi::TensorView>);

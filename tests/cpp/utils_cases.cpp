@@ -74,7 +74,7 @@ void all_kinds_of_values(double real) {
         DLDevice{kDLCPU, 0}, ' ', static_cast<const char*>(nullptr));
 }
 
-/// A piece of `text`, again and again, after so many x.
+/// `offset` times x, then `text` repeated.
 void very_long_message(std::int64_t offset, kjit::StringView text) {
   kjit::host::Message message;
   for (std::int64_t i = 0; i < offset; ++i) message << "x";
@@ -104,7 +104,7 @@ void from_float(TensorView from, TensorView to) {
 }
 static_assert(!KJIT_CUDA_TYPES, "a plain C++ unit has kjit's own types");
 
-/// The bits of x after x += 2, x *= 3, x -= 1, x /= 2, one after the other.
+/// The bits of x after x += 2, x *= 3, x -= 1, x /= 2, in sequence.
 template <typename T>
 std::int64_t in_place(float start) {
   T x = start;

@@ -19,12 +19,12 @@ import kjit
 from kjit import env
 from kjit.cli import app
 from kjit.engine.compile import eager_calls
-from kjit.engine.toolchain.locations import kjit_include
 from kjit.project import load_toml
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import docs_site  # noqa: E402
+import header_names  # noqa: E402
 
 PAGES = {
     path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -124,7 +124,7 @@ def test_the_index_leads_to_every_page_and_the_readme_to_the_index() -> None:
 
 def test_every_page_has_a_place_in_the_site() -> None:
     nav = re.findall(r"^ *- .+: ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
-    generated = {*docs_site.OUTSIDE, docs_site.NAMES}
+    generated = {*docs_site.OUTSIDE, docs_site.NAMES, docs_site.CPP_NAMES}
     assert sorted(nav) == sorted([*generated, *(path.name for path in PAGES.values() if path.parent != ROOT)])
 
 
@@ -283,33 +283,12 @@ def test_an_exit_status_that_is_not_on_the_page_is_noticed(tmp_path: Path, cache
 
 
 def public_names(header: Path) -> set[str]:
-    """What a header declares in kjit's namespaces, and its macros. clang-format indents nothing in a namespace, so a
-    declaration begins its line."""
-    names: set[str] = set()
-    namespaces: list[str] = []
-    for line in header.read_text("utf-8").splitlines():
-        if opened := re.match(r"namespace ([\w:]+) \{$", line):
-            namespaces.append(opened[1])
-        elif line.startswith("}  // namespace"):
-            namespaces.pop()
-        elif macro := re.match(r"#define (\w+)", line):
-            names.add(macro[1])
-        elif namespaces and not any(re.search(r"details|light_ffi|tvm", name) for name in namespaces):
-            declared = (
-                re.match(r"(?:class|struct|enum class|concept) (?:alignas\(.*?\)+ )?(\w+)", line)
-                or re.match(r"using (?:[\w:]*::)?(\w+)\s*[=;]", line)
-                or re.match(r"inline constexpr [\w:<>]+ (\w+)", line)
-                or re.match(r"(?!\s|static_assert|requires)[\w:<>,&* ]+[ *&](?!operator\b)(\w+)\(", line)
-            )
-            names |= {declared[1]} if declared else set()
-    return {name for name in names if not name.endswith("_")}  # which is how include guards end
+    """What a header declares in kjit's namespaces, and its macros."""
+    entries = header_names.entries(header.read_text("utf-8").split("\n"))
+    return {name for entry in entries for name in entry.names if not name.startswith("operator")}
 
 
-HEADERS = {
-    path.relative_to(kjit_include() / "kjit").as_posix(): path
-    for path in sorted((kjit_include() / "kjit").rglob("*"))
-    if path.suffix in (".h", ".cuh") and path.parent.name != "detail"
-}
+HEADERS = header_names.headers()
 
 
 def test_public_names_are_found_in_the_headers() -> None:
@@ -324,6 +303,81 @@ def test_every_public_name_of_a_header_is_in_the_section_about_it(header: str) -
     assert about is not None, f"docs/headers.md has no section about {header}"
     assert f"#include <kjit/{header}>" in about
     assert [name for name in sorted(public_names(HEADERS[header])) if not re.search(rf"\b{name}\b", about)] == []
+
+
+def test_a_comment_of_a_header_is_shown_below_its_declarations(tmp_path: Path) -> None:
+    text = """// What it is for.
+//
+//   half(x);  // as C++
+//
+// See <kjit/a.h>.
+
+namespace kjit {
+
+/// Half of `x`:
+/// - rounded down.
+template <typename T>
+KJIT_DEVICE T half(T x) {
+  return x / 2;
+}
+
+/// A row.
+class Row {
+ public:
+  /// Its sum.
+  float sum() const { return sum_; }
+
+ private:
+  /// Kept.
+  float sum_;
+};
+
+namespace details {
+/// Private.
+int part();
+}  // namespace details
+
+}  // namespace kjit
+"""
+    (tmp_path / "half.h").write_text(text)
+    assert header_names.section("half.h", {"half.h": tmp_path / "half.h"}).split("\n") == [
+        "## half.h",
+        "",
+        "What it is for.",
+        "",
+        "```cpp",
+        "half(x);  // as C++",
+        "```",
+        "",
+        "See `<kjit/a.h>`.",
+        "",
+        "### half",
+        "",
+        "```cpp",
+        "// kjit",
+        "template <typename T>",
+        "KJIT_DEVICE T half(T x);",
+        "```",
+        "",
+        "Half of `x`:",
+        "",
+        "- rounded down.",
+        "",
+        "### Row",
+        "",
+        "```cpp",
+        "// kjit",
+        "class Row;",
+        "```",
+        "",
+        "A row.",
+        "",
+        "```cpp",
+        "float sum() const;",
+        "```",
+        "",
+        "Its sum.",
+    ]
 
 
 # What others are made of, and tested through them.
@@ -343,7 +397,7 @@ PARTS = {
     "runtime.cuh": {"MaybeDevice", "run_on_device"},
     "type.cuh": {"Conversion", "Fp8Trait", "HalfPairTrait", "HalfPairs", "HalfTrait", "PackedTrait", "ScalarTrait"},
     "utils.cuh": {"CUDA_VERSION"},
-    "utils.h": {"Error", "IntegerRange", "KJIT_COLD", "KJIT_IMPL", "KJIT_PANIC", "Message", "Piece"},
+    "utils.h": {"Error", "IntegerRange", "KJIT_COLD", "KJIT_IMPL", "KJIT_PANIC", "Message", "Piece", "panic"},
 }
 
 

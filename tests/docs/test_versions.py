@@ -1,4 +1,4 @@
-"""docs/versions.md is as pyproject.toml and the source are: what is declared, and what is used without a promise."""
+"""docs/versions.md agrees with pyproject.toml and the source: declared versions, private names of other projects."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_the_newest_torch_that_an_error_names_was_run() -> None:
     assert set(runs) == {torch_op.NEWEST_TORCH}
 
 
-# -- what nobody promises
+# -- private names
 
 
 @lru_cache(maxsize=1)
 def listed() -> frozenset[str]:
-    """The names in the first column of the tables of what nobody promises."""
-    section = PAGE.partition("## What nobody promises")[2]
+    """The names in the first column of the tables of private names."""
+    section = PAGE.partition("## Private names that kjit uses")[2]
     cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
     return frozenset(name for cell in cells for name in re.findall(r"`([^`]+)`", cell))
 

@@ -1,5 +1,4 @@
-// Test cases of clusters: what CUDA's cooperative groups have for them, and kjit/cluster.cuh. Kernels are empty before
-// sm_90.
+// Cluster cases: CUDA's cooperative groups, and kjit/cluster.cuh. Kernels are empty before sm_90.
 
 #include <cooperative_groups.h>
 #include <kjit/launch.h>
@@ -21,7 +20,7 @@ void launch(void (*kernel)(P...), TensorView out, dim3 grid, dim3 cluster, std::
       .enable_cluster(cluster)(kernel, static_cast<int32_t*>(out.data_ptr()), args...);
 }
 
-/// Per block: its rank and place in the cluster, the cluster's blocks and threads, and the first thread's rank.
+/// For each block: its rank and index in the cluster, the cluster's blocks and threads, and the first thread's rank.
 __global__ void places_kernel([[maybe_unused]] int32_t* out) {
 #if KJIT_ARCH_HOPPER_OR_GREATER
   const auto cluster = cg::this_cluster();
@@ -42,7 +41,7 @@ void places_alone(TensorView out) {
   host::LaunchKernel({4, 2, 2}, kThreads, out.device())(places_kernel, static_cast<int32_t*>(out.data_ptr()));
 }
 
-/// Moves the values of each block to the one before it in the cluster, through static and dynamic shared memory.
+/// Moves the values of each block to the previous one in the cluster, through static and dynamic shared memory.
 __global__ void rotate_kernel([[maybe_unused]] int32_t* out) {
 #if KJIT_ARCH_HOPPER_OR_GREATER
   const auto cluster = cg::this_cluster();
@@ -66,12 +65,12 @@ void rotate(TensorView out, int64_t blocks) {
          kThreads * sizeof(int32_t));
 }
 
-/// Each thread adds to a count of its cluster, arrives, and waits: no count is seen before it is complete.
+/// Each thread increments a counter of its cluster, arrives, and waits: the counter is complete after the wait.
 __global__ void arrivals_kernel([[maybe_unused]] int32_t* out, [[maybe_unused]] int rounds) {
 #if KJIT_ARCH_HOPPER_OR_GREATER
   const auto cluster = cg::this_cluster();
   int32_t* const count = out + blockIdx.x / cluster.num_blocks();
-  // The last warp of odd blocks leaves early: nobody waits for it.
+  // The last warp of odd blocks exits early, and is not waited for.
   if (cluster.block_rank() % 2 == 1 && threadIdx.x >= 32) return;
   const unsigned blocks = cluster.num_blocks();
   const auto threads = static_cast<int32_t>((blocks + 1) / 2 * kThreads + blocks / 2 * 32);
@@ -89,7 +88,7 @@ void arrivals(TensorView out, int64_t blocks, int64_t rounds) {
          0, static_cast<int>(rounds));
 }
 
-/// How often each value below 64 * blocks occurs: every block of a cluster counts some of them, for all.
+/// A histogram of the values below 64 * blocks: every block of a cluster counts a part of them for all.
 __global__ void histogram_kernel([[maybe_unused]] int32_t* out, [[maybe_unused]] const int32_t* values,
                                  [[maybe_unused]] int count) {
 #if KJIT_ARCH_HOPPER_OR_GREATER
@@ -111,7 +110,7 @@ void histogram(TensorView out, TensorView values) {
          static_cast<int>(values.numel()));
 }
 
-/// Every block tells every other one a value of 4 and one of 8 bytes, turn after turn; the sum of all.
+/// Every block sends every other one a 4-byte and an 8-byte value, in several rounds; the sum of all.
 __global__ void tell_kernel([[maybe_unused]] int32_t* out, [[maybe_unused]] int turns) {
 #if KJIT_ARCH_HOPPER_OR_GREATER
   using namespace device::ptx;
@@ -140,7 +139,7 @@ __global__ void tell_kernel([[maybe_unused]] int32_t* out, [[maybe_unused]] int 
       sum += narrow[slot][i] + static_cast<int32_t>(wide[slot][i] & 0xffff);
       if (wide[slot][i] >> 40 != 1) sum = -1 << 20;
     }
-    __syncthreads();  // before a block that is ahead by two turns could write here again
+    __syncthreads();  // before a block that is two rounds ahead could write here again
   }
   out[rank * kThreads + threadIdx.x] = sum;
   cluster_arrive_relaxed();

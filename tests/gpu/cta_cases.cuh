@@ -22,7 +22,7 @@ __device__ std::uint32_t threads_of() {
   return blockDim.x * blockDim.y * blockDim.z;
 }
 
-/// `kThreads` 0 is the form for any block.
+/// `kThreads` 0 selects the form for any block size.
 template <ReductionOp kOp, int kThreads, typename T, typename S>
 __device__ S reduce_once(T value, S* smem) {
   if constexpr (kThreads == 0) {
@@ -36,12 +36,12 @@ __device__ S reduce_once(T value, S* smem) {
   }
 }
 
-// `in` is [2][blocks][threads], `out` [5][blocks][threads]: of the first values what the call returned and what smem[0]
-// held right after; of the second what the call returned, with the same memory and nothing in between; what a thread
-// read of the memory after it had been overwritten at once; and whether the elements beside it are untouched.
+// `in` is [2][blocks][threads], `out` [5][blocks][threads]: for the first values the result of the call and smem[0]
+// right after it; for the second the result of an immediate call with the same memory; what a thread read from the
+// memory after it was overwritten at once; and whether the elements around it are untouched.
 template <ReductionOp kOp, int kThreads, typename T, typename S>
 __global__ void reduce_kernel(S* out, const T* in) {
-  // An element for each warp, and one before and behind it: bytes, as not every type can be constructed here.
+  // An element for each warp, and one before and after: bytes, as not every type can be constructed here.
   __shared__ alignas(16) unsigned char memory[34 * sizeof(S)];
   const std::uint32_t thread = thread_of();
   const std::uint32_t warps = (threads_of() + 31) / 32;
@@ -69,7 +69,7 @@ void reduce(TensorView out, TensorView in, std::int64_t blocks, std::int64_t x, 
                                                static_cast<const T*>(in.data_ptr()));
 }
 
-/// The pattern of kernels that read smem[0] after a synchronisation of their own; `out` is [threads].
+/// Kernels that read smem[0] after a synchronisation of their own; `out` is [threads].
 __global__ void max_from_kernel(float* out, const float* in, float min_value) {
   __shared__ float smem[32];
   cta::reduce_max(in[threadIdx.x], smem, min_value);
@@ -81,7 +81,7 @@ void max_from(TensorView out, TensorView in, double min_value) {
                                            static_cast<const float*>(in.data_ptr()), min_value);
 }
 
-/// Pairs of halves are reduced element by element.
+/// Pairs of half types are reduced element by element.
 template <typename T>
 __global__ void reduce_pairs_kernel(T* out, const T* in) {
   __shared__ T smem[32];
@@ -97,7 +97,7 @@ void reduce_pairs(TensorView out, TensorView in, std::int64_t threads) {
 
 namespace atomic = device::atomic;
 
-/// Each thread does one update of a word of its own: `old` gets what was there, `memory` has the result.
+/// Each thread updates a word of its own once: `old` gets the old value, `memory` has the result.
 template <typename T>
 __global__ void update_kernel(T* memory, const T* values, T* old, bool larger) {
   old[threadIdx.x] = larger ? atomic::max(memory + threadIdx.x, values[threadIdx.x])
@@ -110,7 +110,7 @@ void update(TensorView memory, TensorView values, TensorView old, bool larger) {
                                                    static_cast<T*>(old.data_ptr()), larger);
 }
 
-/// All threads of all blocks update one pair of words: in shared memory first, and from there in global memory.
+/// All threads of all blocks update one pair of words: first in shared memory, and from there in global memory.
 /// `extremes` is {largest, smallest}, first through shared memory and then directly.
 template <typename T>
 __global__ void contend_kernel(T* extremes, const T* values, T start_of_max, T start_of_min) {
@@ -138,7 +138,7 @@ void contend(TensorView extremes, TensorView values, double start_of_max, double
                                                            start_of_min);
 }
 
-/// The PTX instructions on one word; `seen` gets what they returned.
+/// The PTX instructions on one word; `seen` gets their results.
 __global__ void words_kernel(std::uint32_t* word, std::uint32_t* seen) {
   namespace ptx = atomic::ptx;
   seen[0] = ptx::load_acquire_u32(word);
@@ -154,7 +154,7 @@ void words(TensorView word, TensorView seen) {
                                     static_cast<std::uint32_t*>(seen.data_ptr()));
 }
 
-// The first `producers` blocks each write 256 numbers and arrive; the others wait and add up all of them.
+// The first `producers` blocks each write 256 numbers and arrive; the others wait and sum all of them.
 template <std::uint32_t kConsumerBits>
 __global__ void event_kernel(atomic::Event* event, std::int64_t* data, std::int64_t* sums, int producers, bool single,
                              std::int64_t base) {
@@ -172,7 +172,7 @@ __global__ void event_kernel(atomic::Event* event, std::int64_t* data, std::int6
     } else if (consumers == 1) {
       event->wait_multi(static_cast<std::uint32_t>(producers), 1);
     } else {
-      // One call may stand for two: the first waiting block counts twice.
+      // One call may count for two: the first waiting block does.
       const std::uint32_t n = static_cast<int>(blockIdx.x) == producers ? 2 : 1;
       event->wait_multi<kConsumerBits>(static_cast<std::uint32_t>(producers), consumers + 1, n);
     }
@@ -204,9 +204,9 @@ void handle(TensorView word, TensorView seen) {
                                     static_cast<std::uint32_t*>(seen.data_ptr()));
 }
 
-// Warp 0 writes `rounds` rows of 32 numbers into one of two buffers in turn, the other three warps each read all of
-// them and add them up: `full` says that a buffer has been written, `empty` that all have read it. The buffers are in
-// global memory, and `sums` is [3][32].
+// Warp 0 writes `rounds` rows of 32 numbers alternately into two buffers, and the other three warps each read and sum
+// all of them: `full` signals that a buffer has been written, `empty` that all have read it. The buffers are in global
+// memory, and `sums` is [3][32].
 __global__ void pipeline_kernel(int* buffers, int* sums, int rounds, bool relaxed) {
   namespace ptx = device::ptx;
   __shared__ std::uint64_t full[2], empty[2];
@@ -230,7 +230,7 @@ __global__ void pipeline_kernel(int* buffers, int* sums, int rounds, bool relaxe
       ptx::mbar_wait_parity(&full[slot], parity);
       sum += *element;
       if (relaxed) {
-        __threadfence_block();  // the number has been read before the buffer is given back
+        __threadfence_block();  // the number has been read before the buffer is released
         ptx::mbar_arrive_relaxed(&empty[slot]);
       } else {
         ptx::mbar_arrive(&empty[slot]);
@@ -244,8 +244,7 @@ void pipeline(TensorView buffers, TensorView sums, std::int64_t rounds, bool rel
                                       static_cast<int*>(sums.data_ptr()), rounds, relaxed);
 }
 
-// `out` gets whether the phase had ended before the bytes came, and after; and how far two elements are from each
-// other.
+// `out` gets whether the phase had ended before the bytes arrived, and after; and the distance between two elements.
 __global__ void bytes_kernel(int* out) {
 #if KJIT_ARCH_HOPPER_OR_GREATER
   namespace ptx = device::ptx;

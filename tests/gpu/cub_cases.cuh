@@ -1,4 +1,4 @@
-// CUB's operations of a block and of a warp, as kernels use them.
+// CUB's block and warp operations, as kernels use them.
 
 #include <kjit/launch.h>
 #include <kjit/tensor.h>
@@ -19,7 +19,7 @@ void launch(void (*kernel)(First, Others...), int threads, TensorView first, Ten
                                                  static_cast<Others>(others.data_ptr())...);
 }
 
-/// The sum of `x`, the largest of its first 71, the place and value of its largest, the sum of two each.
+/// The sum of `x`, the maximum of its first 71, index and value of its maximum, the sum of two each.
 __global__ void reduce(const float* x, float* out) {
   using Reduce = cub::BlockReduce<float, 32, cub::BLOCK_REDUCE_WARP_REDUCTIONS, 3>;
   using Pair = cub::KeyValuePair<int, float>;
@@ -48,7 +48,7 @@ void run_reduce(TensorView x, TensorView out) {
                                                  static_cast<float*>(out.data_ptr()));
 }
 
-/// Adds up in tiles of a block: what came before is handed on.
+/// Sums in tiles of a block, with a running prefix.
 struct Running {
   int total;
   __device__ int operator()(int of_tile) {
@@ -58,7 +58,8 @@ struct Running {
   }
 };
 
-/// Exclusive sums of four items a thread, the largest so far, sums that go on from the tile before, the last total.
+/// Exclusive sums of four items a thread, the running maximum, sums that continue from the previous tile, the last
+/// total.
 __global__ void scan(const int* x, int* sums, int* largest, int* running, int* total) {
   using Load = cub::BlockLoad<int, kThreads, 4, cub::BLOCK_LOAD_TRANSPOSE>;
   using Store = cub::BlockStore<int, kThreads, 4, cub::BLOCK_STORE_WARP_TRANSPOSE>;
@@ -90,7 +91,7 @@ void run_scan(TensorView x, TensorView sums, TensorView largest, TensorView runn
   launch(scan, kThreads, x, sums, largest, running, total);
 }
 
-/// A tile through every way of loading and of storing that there is; past 371 items the tile has -1.
+/// A tile through every load and store algorithm; after 371 items the tile has -1.
 template <cub::BlockLoadAlgorithm kLoad, cub::BlockStoreAlgorithm kStore>
 __global__ void copy(const int* x, int* out) {
   using Load = cub::BlockLoad<int, kThreads, 4, kLoad>;
@@ -111,7 +112,7 @@ void run_copy(TensorView x, TensorView out, int how) {
   if (how == 3) launch(copy<cub::BLOCK_LOAD_VECTORIZE, cub::BLOCK_STORE_WARP_TRANSPOSE>, kThreads, x, out);
 }
 
-/// Pairs by their keys, up and down; of unsigned keys some bits.
+/// Pairs by their keys, ascending and descending; unsigned keys by some of their bits.
 __global__ void sort(const float* keys, int* up, int* down, int* by_bits) {
   using Sort = cub::BlockRadixSort<float, kThreads, 2, int>;
   using Bits = cub::BlockRadixSort<std::uint32_t, kThreads, 2>;
@@ -142,7 +143,7 @@ void run_sort(TensorView keys, TensorView up, TensorView down, TensorView by_bit
   launch(sort, kThreads, keys, up, down, by_bits);
 }
 
-/// Sums of 16 lanes, of segments that begin where x is a multiple of 5, sums before each lane and of the warp.
+/// Sums of 16 lanes, of segments that begin where x is a multiple of 5, exclusive lane sums, and the sum of the warp.
 __global__ void warps(const int* x, int* out) {
   using Reduce = cub::WarpReduce<int, 16>;
   using Segments = cub::WarpReduce<int>;

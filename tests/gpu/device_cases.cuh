@@ -1,4 +1,4 @@
-// What tests/gpu/test_device.py calls, and what can be told at compile time of kjit/device.cuh and of constants.
+// Exports for test_device.py, and compile-time checks of kjit/device.cuh and of constants.
 
 #include <kjit/tensor.h>
 #include <kjit/math.cuh>
@@ -68,13 +68,13 @@ void accesses(TensorView out, TensorView in) {
                                          static_cast<const float*>(in.data_ptr()));
 }
 
-/// The largest finite values, as the traits have them.
+/// The largest finite values, from the traits.
 template <typename T>
 double largest() {
   return static_cast<double>(DTypeTrait<T>::kFloatMax);
 }
 
-/// The same on the host as in a kernel.
+/// The same on the host.
 double on_the_host(double x) {
   return static_cast<double>(thrice(static_cast<float>(x)));
 }

@@ -1,5 +1,4 @@
-// Ops with pattern elementwise, for a GPU and for the CPU: every role of a tensor, and types of every size side by
-// side.
+// Ops with pattern elementwise, for a GPU and for the CPU: every kind of operand, with types of every size in one call.
 
 #pragma once
 
@@ -32,7 +31,7 @@ struct Mix {
   }
 };
 
-/// The halves of rows, a tensor with rows of its own stride that is changed, and one that may be absent.
+/// The halves of rows, a strided tensor that is modified, and one that may be absent.
 template <typename T, typename U>
 struct Halves {
   KJIT_MATH void element(compute_t<T> left, compute_t<T> right, compute_t<U> other, compute_t<U>& kept,
@@ -53,7 +52,7 @@ struct Halves {
   }
 };
 
-/// Math that is a template, and a tensor that is changed and nothing else.
+/// Math that is a template, and a single tensor that is modified.
 template <typename T>
 struct Negate {
   KJIT_MATH void element(auto& x) const { x = -x; }

@@ -50,7 +50,7 @@ void reverse(TensorView data) {
   LaunchKernel(1, 256, data.device(), bytes)(reverse_kernel, static_cast<float*>(data.data_ptr()), static_cast<int>(n));
 }
 
-/// Each test has a kernel of its own: what one was allowed stays.
+/// Each test has a kernel of its own, because its raised limit is permanent.
 template <int kTest, int kStatic>
 __global__ void reverse_with_static_kernel(float* data, int n) {
   extern __shared__ float shared[];
@@ -71,7 +71,7 @@ void reverse_with_static(TensorView data) {
                                              static_cast<float*>(data.data_ptr()), static_cast<int>(n));
 }
 
-// Writes what the kernel before it in the stream has written, plus one: wrong unless the wait waits.
+// Writes the result of the previous kernel in the stream plus one: wrong unless the wait works.
 template <bool kBegins>
 __global__ void after_kernel(float* out, const float* in, std::int64_t n) {
   if constexpr (kBegins) {

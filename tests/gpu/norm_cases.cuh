@@ -12,7 +12,7 @@ namespace {
 using namespace kjit;        // NOLINT
 using namespace kjit::host;  // NOLINT
 
-// host::norm at compile time: the sizes that ported kernels rely on, and what is beyond them.
+// host::norm at compile time: the sizes that ported kernels rely on, and unsupported ones.
 static_assert(norm::is_config_supported<fp16_t, 64>() && norm::is_config_supported<bf16_t, 256>());
 static_assert(norm::is_config_supported<bf16_t, 512>() && norm::is_config_supported<fp16_t, 8192>());
 static_assert(!norm::is_config_supported<bf16_t, 96>() && !norm::is_config_supported<bf16_t, 384>());
@@ -45,7 +45,7 @@ struct Params {
   bool aligned;
 };
 
-/// One block, all rows one after the other: shared memory is used again and again.
+/// One block, all rows in sequence: shared memory is reused.
 template <typename T, int64_t kDim>
 __global__ void storage_kernel(const Params params) {
   using Storage = device::norm::StorageType<T, kDim>;
@@ -65,7 +65,7 @@ __global__ void storage_kernel(const Params params) {
   }
 }
 
-/// `kThreads` threads a row, in blocks of at least a warp; rows that are not there are not stored.
+/// `kThreads` threads a row, in blocks of at least a warp; rows beyond the end are not stored.
 template <typename T, int64_t kDim, uint32_t kThreads, bool kRunTime>
 __global__ void row_kernel(const Params params) {
   using Row = device::norm::Row<T, kDim, kThreads>;
@@ -77,7 +77,7 @@ __global__ void row_kernel(const Params params) {
     const void* input = device::pointer::offset<T>(params.input, (row < params.rows ? row : 0) * params.input_stride);
     void* output = device::pointer::offset<T>(params.output, row * params.output_stride);
     Row x, weight;
-    __syncthreads();  // smem is used again
+    __syncthreads();  // smem is reused
     if constexpr (kRunTime) {
       x.load(input, thread, params.aligned, params.dim);
       weight.load(params.weight, thread, params.aligned, params.dim);
@@ -139,7 +139,7 @@ void launch_row(TensorView input, TensorView weight, TensorView output, double e
   LaunchKernel(1, kThreads < 32 ? 32 : kThreads, input.device())(row_kernel<T, kDim, kThreads, kRunTime>, params);
 }
 
-/// One vector a thread, for the sizes that `is_config_supported` names.
+/// One vector a thread, for the sizes that `is_config_supported` accepts.
 template <typename T>
 void storage(TensorView input, TensorView weight, TensorView output, double eps) {
   switch (input.size(1)) {
@@ -156,7 +156,7 @@ void storage(TensorView input, TensorView weight, TensorView output, double eps)
   }
 }
 
-/// `Row` with the threads that `get_row_threads` names.
+/// `Row` with the number of threads of `get_row_threads`.
 template <typename T>
 void row(TensorView input, TensorView weight, TensorView output, double eps) {
   const auto launch = [&]<int64_t kDim>() {
@@ -182,7 +182,7 @@ void row(TensorView input, TensorView weight, TensorView output, double eps) {
   }
 }
 
-/// `Row` with room for 2,100 elements and a length that is known at run time, on 96 threads.
+/// `Row` with room for 2,100 elements and a run-time length, on 96 threads.
 template <typename T>
 void any_row(TensorView input, TensorView weight, TensorView output, double eps) {
   launch_row<T, 2100, 96, true>(input, weight, output, eps);

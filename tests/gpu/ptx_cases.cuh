@@ -1,4 +1,4 @@
-// Inline PTX as kernels have it: on a GPU the instructions, in the simulator what stands for them.
+// Inline PTX as in kernels: instructions on a GPU, function calls in the simulator.
 
 #include <kjit/launch.h>
 #include <kjit/tensor.h>
@@ -16,7 +16,7 @@ using namespace kjit;
     return static_cast<std::uint32_t>(out);                       \
   }
 
-/// Integers: `out` gets 16 results of each pair.
+/// Integers: `out` gets 16 results for each pair.
 __global__ void integers(std::uint32_t* out, const std::uint32_t* in) {
   const std::uint32_t a = in[2 * threadIdx.x], b = in[2 * threadIdx.x + 1];
   std::uint32_t* const to = out + 16 * threadIdx.x;
@@ -36,7 +36,7 @@ __global__ void integers(std::uint32_t* out, const std::uint32_t* in) {
   asm("bfi.b32 %0, %1, %2, 4, 12;" : "=r"(to[8]) : "r"(a), "r"(b));
   asm("popc.b32 %0, %1; // ones" : "=r"(to[9]) : "r"(a));
   asm("clz.b32 %0, %1;" : "=r"(to[10]) : "r"(a >> (b % 31)));
-  // A predicate, a choice, and an instruction that only some threads do.
+  // A predicate, a selection, and a predicated instruction.
   asm("{ .reg .pred p, q; setp.lt.u32 p, %1, %2; not.pred q, p; selp.b32 %0, 100, 200, p; @q add.u32 %0, %0, 1; }"
       : "=r"(to[11])
       : "r"(a), "r"(b));
@@ -55,7 +55,7 @@ void run_integers(TensorView out, TensorView in) {
                                                   static_cast<const std::uint32_t*>(in.data_ptr()));
 }
 
-/// Floating-point values: 8 results of each pair.
+/// Floating-point values: 8 results for each pair.
 __global__ void reals(float* out, const float* in) {
   const float a = in[2 * threadIdx.x], b = in[2 * threadIdx.x + 1];
   float* const to = out + 8 * threadIdx.x;
@@ -75,7 +75,7 @@ void run_reals(TensorView out, TensorView in) {
                                                   static_cast<const float*>(in.data_ptr()));
 }
 
-/// Pairs of halves: their sum, their product, a * b + a, and bf16's a * b + a.
+/// Pairs of half types: their sum, their product, a * b + a, and bf16's a * b + a.
 __global__ void halves(std::uint32_t* out, const std::uint32_t* in) {
   const std::uint32_t a = in[2 * threadIdx.x], b = in[2 * threadIdx.x + 1];
   std::uint32_t* const to = out + 4 * threadIdx.x;

@@ -17,7 +17,7 @@ static_assert(kDLGPU == kDLCUDA && kDLGPUHost == kDLCUDAHost);
 static_assert(runtime::DriverResult<CUresult> && !runtime::DriverResult<cudaError_t>);
 static_assert(runtime::kCurrentDevice < 0 && runtime::kNumStaticMaxDevice >= 8);
 
-/// The attributes of a kernel stay for the process: every test that changes some has a kernel of its own.
+/// Attributes of a kernel are permanent: every test that changes some has a kernel of its own.
 template <int kTest>
 __global__ void reverse_kernel(float* data, int n) {
   extern __shared__ float shared[];
@@ -26,7 +26,7 @@ __global__ void reverse_kernel(float* data, int n) {
   for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) data[i] = shared[n - 1 - i];
 }
 
-/// A launch that asks for nothing beforehand.
+/// A launch without any query before.
 template <int kTest>
 void launch_plainly(TensorView data) {
   const DeviceGuard guard(data.device().device_id);
@@ -61,7 +61,7 @@ std::int64_t blocks_per_sm(std::int64_t threads, std::int64_t smem, std::int64_t
   return runtime::get_blocks_per_sm(reverse_kernel<0>, static_cast<int>(threads), static_cast<std::size_t>(smem),
                                     static_cast<int>(device));
 }
-/// As kernels ask for it: of the current device, and kept.
+/// As kernels query it: for the current device, cached.
 std::int64_t blocks_per_sm_of_the_current(std::int64_t threads) {
   const auto kernel = reverse_kernel<0>;
   static const std::uint32_t blocks = runtime::get_blocks_per_sm(kernel, static_cast<int>(threads));
@@ -83,7 +83,7 @@ void set_smem_per_device(DLDevice device, std::int64_t bytes) {
   runtime::set_max_dynamic_smem_per_device<reverse_kernel<3>>(device, static_cast<std::size_t>(bytes));
 }
 
-/// How often something ran, and on which device it ran last.
+/// The number of runs, and the device of the last one.
 int runs = 0;
 int ran_on = -1;
 void run_per_device(DLDevice device, bool fails) {
@@ -108,7 +108,7 @@ std::int64_t current_device() {
   return device;
 }
 
-/// The queries that `calls` rounds over devices -1 to 99 took: one for each device that has a place, else one a round.
+/// The number of queries in `calls` rounds over devices -1 to 99: one for each cached device, otherwise one a round.
 std::int64_t queries_of_a_cache_map(std::int64_t calls, bool use_cache) {
   runtime::DeviceCacheMap<int, -1> map;
   std::int64_t queries = 0;
@@ -154,7 +154,7 @@ std::int64_t set_carveout(std::int64_t percent) {
   runtime::set_smem_carveout(reverse_kernel<4>, static_cast<int>(percent));
   return carveout<4>();
 }
-/// The percentage where the occupancy stays what it was; -2 where it does not.
+/// The percentage that keeps the occupancy; -2 if there is none.
 std::int64_t prefer_l1(std::int64_t threads, std::int64_t smem) {
   const auto bytes = static_cast<std::size_t>(smem);
   const auto before = runtime::get_blocks_per_sm(reverse_kernel<5>, static_cast<int>(threads), bytes);

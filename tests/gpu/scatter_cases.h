@@ -1,5 +1,5 @@
-// An op with pattern scatter, for a GPU and for the CPU: every role of a tensor, and types of several sizes side by
-// side.
+// An op with pattern scatter, for a GPU and for the CPU: every kind of operand, with types of several sizes in one
+// call.
 
 #pragma once
 

@@ -191,7 +191,7 @@ def test_pinned_memory_is_reached_from_the_gpu(module: Any) -> None:
 def test_memory_that_is_not_pinned_is_refused(module: Any) -> None:
     if module.gpu_reads_all_host_memory():
         pytest.skip("this GPU reads all host memory")
-    with pytest.raises(RuntimeError, match=r"the GPU cannot reach this tensor.*not pinned"):
+    with pytest.raises(RuntimeError, match=r"the GPU cannot access this tensor.*not pinned"):
         module.accessible_address(torch.zeros(1000))
     synchronize()
 

@@ -1,4 +1,4 @@
-// What tests/gpu/test_type.py, test_math.py and test_vec.py call: one thread an element.
+// Exports for test_type.py, test_math.py and test_vec.py: one thread an element.
 
 #include <kjit/tensor.h>
 #include <kjit/math.cuh>
@@ -18,7 +18,7 @@ __global__ void apply_kernel(Out* out, int64_t n, const In*... in) {
   if (i < n) out[i] = Function::of(in[i]...);
 }
 
-/// `out[i] = Function::of(in[i]...)`, elements counted by `out`, which may be of packed elements.
+/// `out[i] = Function::of(in[i]...)`; `out` determines the number of elements, and may be of packed ones.
 template <typename Function, typename Out, typename... In>
 void apply(TensorView out, const In*... in) {
   const int64_t n =

@@ -17,7 +17,8 @@ using device::ReductionOp;
 
 constexpr ReductionOp kOps[] = {ReductionOp::SUM, ReductionOp::MAX, ReductionOp::MIN};
 
-// One warp a block. Every test array is [..., warps, 32]: `lane_of` is this thread's place in the last two dimensions.
+// One warp a block. Every test array is [..., warps, 32]: `lane_of` is the offset of this thread in the last two
+// dimensions.
 __device__ std::int64_t lane_of() {
   return std::int64_t{blockIdx.x} * 32 + threadIdx.x;
 }
@@ -25,7 +26,7 @@ __device__ std::int64_t all_lanes() {
   return std::int64_t{gridDim.x} * 32;
 }
 
-// All groups are tested with two types; with the others the widths, one group of distant lanes and two upward
+// All groups are tested with two types; the others with the widths, one group of distant lanes and two upward
 // reductions. test_warp.py has the same choice.
 template <typename T>
 constexpr bool is_tested(std::uint32_t start, std::uint32_t finish) {
@@ -68,8 +69,8 @@ void named(TensorView out, TensorView in, std::int64_t warps) {
                                        static_cast<const float*>(in.data_ptr()));
 }
 
-// A block of 48 threads: its second warp has 16 lanes. In the first, groups of 8 call with their own masks, and then
-// only the upper half calls. `out` is [4][48].
+// A block of 48 threads: its second warp has 16 lanes. In the first, groups of 8 call with their own masks, then only
+// the upper half calls. `out` is [4][48].
 template <typename T>
 __global__ void masked_kernel(T* out, const T* in) {
   namespace warp = device::warp;
@@ -89,7 +90,7 @@ void masked(TensorView out, TensorView in) {
                                    static_cast<const T*>(in.data_ptr()));
 }
 
-// The widths, starts and ends of scans that are tested. test_warp.py has the same list.
+// The tested widths, starts and ends of scans. test_warp.py has the same list.
 struct Scan {
   std::uint32_t width, start, finish;
 };
@@ -99,7 +100,7 @@ constexpr Scan kScans[] = {
 };
 constexpr int kNumScans = 16;
 
-// `out` is [op][scan][warps][32]. Every second scan is given the lane's number in the warp instead of the segment.
+// `out` is [op][scan][warps][32]. Every second scan gets the lane index in the warp instead of the segment.
 template <typename T, ReductionOp kOp, int kScan>
 __device__ void scan_once(T* out, T value, int place) {
   constexpr Scan kHow = kScans[kScan];
@@ -121,7 +122,7 @@ void scan(TensorView out, TensorView in, std::int64_t warps) {
                                        static_cast<const T*>(in.data_ptr()));
 }
 
-// `out` is [63][warps][32]: for each width its source lanes, the widths in rising order.
+// `out` is [63][warps][32]: for each width its source lanes, in increasing order of width.
 template <std::uint32_t kWidth, typename T>
 __device__ void broadcast_width(T* out, T value) {
   for (std::uint32_t source = 0; source < kWidth; ++source) {
@@ -194,7 +195,7 @@ __global__ void copy_kernel(char* out, const char* in, std::int64_t stride, Hint
   }
 }
 
-/// The size of the vectors with which `bytes` bytes are moved; with a row count, they are moved as well.
+/// The vector size for moving `bytes` bytes; with a row count, they are moved as well.
 template <std::int64_t kPattern, std::int64_t... kSizes>
 std::int64_t copy_sizes(std::integer_sequence<std::int64_t, kSizes...>, std::int64_t bytes, TensorView out,
                         TensorView in, std::int64_t rows, std::int64_t stride, std::int64_t hint) {
@@ -222,7 +223,7 @@ std::int64_t copy(std::int64_t bytes, TensorView out, TensorView in, std::int64_
   return copy_sizes<kPattern>(CopySizes{}, bytes, out, in, rows, stride, hint);
 }
 
-// The default pattern, as it is mostly called.
+// The default pattern, as in most calls.
 __global__ void copy_576_kernel(void* out, const void* in) {
   device::warp::store_bytes<576>(out, device::warp::load_bytes<576>(in));
 }
@@ -230,7 +231,7 @@ void copy_576(TensorView out, TensorView in) {
   LaunchKernel(1, 32, in.device())(copy_576_kernel, out.data_ptr(), static_cast<const void*>(in.data_ptr()));
 }
 
-/// `out` is [6][threads]: the number of each thread's element in round `round`.
+/// `out` is [6][threads]: the index of each thread's element in round `round`.
 __global__ void tile_indices_kernel(std::int64_t* out, std::int64_t round) {
   using Memory = device::tile::Memory<float>;
   const auto threads = std::int64_t{blockDim.x} * blockDim.y;

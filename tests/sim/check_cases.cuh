@@ -1,5 +1,5 @@
-// Small kernels with one mistake each, and beside each the same without it. A line with a mistake says so: the tests
-// look for "MISTAKE: <name>".
+// Small kernels with one mistake each, and next to each a correct version. The tests look for lines with "MISTAKE:
+// <name>".
 
 #include <kjit/launch.h>
 #include <kjit/tensor.h>
@@ -43,7 +43,7 @@ void past_the_end(TensorView out) {
   launch(fill<kIsRight>, out, size_of(out) / 32 + 1, 32, 0, data_of(out), size_of(out));
 }
 
-// Reads its neighbour; the first thread has none.
+// Reads the previous element; the first thread has none.
 template <bool kIsRight>
 __global__ void shift(float* out, int n) {
   const int i = static_cast<int>(threadIdx.x);
@@ -102,7 +102,7 @@ void past_dynamic_shared(TensorView out) {
   launch(stage_dynamic<kIsRight>, out, 1, size_of(out), kIsRight ? bytes : bytes - 8, data_of(out));
 }
 
-// Of two variables that are aligned, one ends before the other begins.
+// Two aligned variables, with padding between them.
 template <bool kIsRight>
 __global__ void stage_static(float* out) {
   __shared__ alignas(128) float row[40];
@@ -156,7 +156,7 @@ void race(TensorView out) {
   launch(reverse<kIsRight>, out, 1, 64, 0, data_of(out));
 }
 
-// The tile is used again without a barrier behind the last read.
+// The tile is reused without a barrier after the last read.
 template <bool kIsRight>
 __global__ void use_again(float* out) {
   __shared__ float tile[64];
@@ -174,7 +174,7 @@ void race_with_read(TensorView out) {
   launch(use_again<kIsRight>, out, 1, 64, 0, data_of(out));
 }
 
-// All write the flag; it takes atomics.
+// All threads write the flag; it needs atomics.
 template <bool kIsRight>
 __global__ void raise(float* out) {
   __shared__ int flag;
@@ -206,7 +206,7 @@ void race_in_warp(TensorView out) {
   launch(exchange<kIsRight>, out, 1, 64, 0, data_of(out));
 }
 
-// A warp's barrier orders nothing between warps.
+// A warp-level barrier orders nothing between warps.
 template <bool kIsRight>
 __global__ void exchange_between_warps(float* out) {
   __shared__ float lanes[64];
@@ -234,7 +234,7 @@ void correct_early_end(TensorView out) {
   launch(half_waits, out, 1, 64, 0, data_of(out));
 }
 
-// Half of the warp has left.
+// Half of the warp has exited.
 template <bool kIsRight>
 __global__ void sum_of_half(float* out) {
   if (!kIsRight && threadIdx.x >= 16) return;
@@ -284,7 +284,7 @@ void shift_of_blocks(TensorView out) {
   launch(shift_in_place<kIsRight>, out, 3, 32, 0, data_of(out));
 }
 
-// A sum that most add to with atomic operations.
+// A sum to which most threads add atomically.
 template <bool kIsRight>
 __global__ void add_up(float* out) {
   if (kIsRight || blockIdx.x < 3) {
@@ -298,9 +298,9 @@ void mixed_accesses(TensorView out) {
   launch(add_up<kIsRight>, out, 4, 32, 0, data_of(out));
 }
 
-// Nothing wrong: what a checker could take for mistakes.
+// Correct kernels that a checker could report.
 
-/// The last block that comes adds up what all have written.
+/// The last block to finish sums what all blocks have written.
 __device__ unsigned arrived;
 __global__ void sum_in_last_block(float* out) {
   __shared__ bool is_last;
@@ -319,7 +319,7 @@ void correct_last_block(TensorView out) {
   launch(sum_in_last_block, out, 3, 32, 0, data_of(out));
 }
 
-/// All who find something write the same; and each adds to a maximum, as the programming guide does it.
+/// All threads that find something write the same value, and update a maximum as in the programming guide.
 __global__ void find_something(float* out) {
   const auto i = static_cast<float>(blockIdx.x * blockDim.x + threadIdx.x);
   if (threadIdx.x % 3 == 0) out[0] = 1.0f;
@@ -336,7 +336,7 @@ void correct_same_value(TensorView out) {
   launch(find_something, out, 4, 32, 0, data_of(out));
 }
 
-/// A warp hands on to the next one over a flag in global memory, which is no atomic variable.
+/// Warps pass work on through a non-atomic flag in global memory.
 __global__ void hand_on(float* out) {
   volatile float* const flag = out;
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -363,7 +363,7 @@ void correct_in_vain(TensorView out) {
   launch(read_in_vain, out, 4, 32, 0, data_of(out), 57);
 }
 
-/// Bytes of a word, and rows that are read by all blocks, are each their owner's.
+/// Bytes of a word have different owners, and so have rows that all blocks read.
 __global__ void write_bytes(float* out) {
   auto* const bytes = reinterpret_cast<unsigned char*>(out);
   bytes[blockIdx.x * blockDim.x + threadIdx.x] = static_cast<unsigned char>(threadIdx.x + 1);
@@ -397,7 +397,7 @@ void correct_atomics(TensorView out) {
   launch(histogram, out, 2, 64, 0, data_of(out));
 }
 
-/// One warp makes, the other takes.
+/// A producer warp and a consumer warp.
 __global__ void make_and_take(float* out) {
   __shared__ float tile[32];
   __shared__ float total;
@@ -435,7 +435,7 @@ void correct_allocations(TensorView out) {
   cudaFree(memory);
 }
 
-/// Memory that nobody has told of: its address comes from a tensor.
+/// Memory that is not noted: its address comes from a tensor.
 __global__ void follow(const std::int64_t* addresses, float* out) {
   out[threadIdx.x] = reinterpret_cast<const float*>(addresses[0])[threadIdx.x];
 }
@@ -443,7 +443,7 @@ void correct_addresses(TensorView addresses, TensorView out) {
   launch(follow, out, 1, size_of(out), 0, static_cast<const std::int64_t*>(addresses.data_ptr()), data_of(out));
 }
 
-/// A barrier in each of ten rounds, for the time that it takes.
+/// A barrier in each of ten rounds, for timing.
 __global__ void ten_barriers(float* out, int n) {
   __shared__ float tile[256];
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,5 +1,5 @@
-// Kernels with clusters and one mistake each, and beside each the same without it. A line with a mistake says so: the
-// tests look for "MISTAKE: <name>".
+// Kernels with clusters and one mistake each, and next to each a correct version. The tests look for lines with
+// "MISTAKE: <name>".
 
 #include <cooperative_groups.h>
 #include <kjit/launch.h>
@@ -35,7 +35,7 @@ void in_vain(DLDevice device) {
   launch(wait_for_others<kIsRight>, device);
 }
 
-// The block alone, too.
+// The same for a single block.
 template <bool kIsRight>
 __global__ void wait_alone() {
   if (kIsRight || threadIdx.x != 3) {
@@ -92,7 +92,7 @@ void no_such_rank(DLDevice device) {
   launch(ask_for_rank<kIsRight>, device);
 }
 
-// What only the checks find.
+// Mistakes that only check mode finds.
 
 template <bool kIsRight>
 __global__ void read_early() {
@@ -108,7 +108,7 @@ void not_begun(DLDevice device) {
   launch(read_early<kIsRight>, device);
 }
 
-// Block 0 reads what block 1 has, which has left; what it waits for keeps it there until then in the simulator.
+// Block 0 reads shared memory of block 1, which has exited; in the simulator a wait keeps it resident until then.
 template <bool kIsRight>
 __global__ void read_late(int32_t* ended) {
   __shared__ alignas(64) float x[kThreads];  // nothing is just ahead of it
@@ -159,7 +159,7 @@ void past_dynamic(DLDevice device) {
   launch(write_past_dynamic<kIsRight>, device);
 }
 
-// Of the values that a block reads, another one has written all, or all but one.
+// A block reads values of which another block has written all, or all but one.
 template <bool kIsRight>
 __global__ void read_written() {
   __shared__ float z[kThreads];
@@ -174,7 +174,7 @@ void unwritten(DLDevice device) {
   launch(read_written<kIsRight>, device);
 }
 
-// The barrier of the cluster is one of the block as well.
+// The cluster barrier is a block barrier as well.
 template <bool kIsRight>
 __global__ void reverse_in_block() {
   __shared__ float tile[kThreads];
@@ -189,14 +189,14 @@ void race(DLDevice device) {
   launch(reverse_in_block<kIsRight>, device);
 }
 
-/// A launch of `grid` blocks in clusters, of a kernel that may have large ones or not.
+/// A launch of `grid` blocks in clusters, of a kernel that may or may not have large ones.
 __global__ void nothing() {}
 void sizes(DLDevice device, int64_t grid, int64_t cluster, bool large) {
   cudaFuncSetAttribute(nothing, cudaFuncAttributeNonPortableClusterSizeAllowed, large ? 1 : 0);
   host::LaunchKernel(grid, 32, device).enable_cluster(dim3(static_cast<unsigned>(cluster)))(nothing);
 }
 
-/// How many clusters the GPU says that it runs at a time, and how many blocks one may have.
+/// The number of clusters that the GPU reports as resident, and the largest cluster size.
 int64_t clusters_at_a_time(int64_t cluster, int64_t threads) {
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(cluster));

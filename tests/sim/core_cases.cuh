@@ -1,4 +1,4 @@
-// Exports for test_core.py: kernels as users write them, with what CUDA has and kjit's headers do not use.
+// Exports for test_core.py: kernels as users write them, with CUDA features that kjit's headers do not use.
 
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
@@ -25,7 +25,7 @@ T* data(TensorView x) {
   return static_cast<T*>(x.data_ptr());
 }
 
-// What is for the GPU by `__CUDA_ARCH__`.
+// GPU code selected by `__CUDA_ARCH__`.
 
 #ifdef __CUDA_ARCH__
 constexpr int kSide = 1;
@@ -85,7 +85,7 @@ void sides(TensorView out) {
   sides_kernel<<<1, 1>>>(values);
 }
 
-// The model: indices, shared memory, barriers.
+// The execution model: indices, shared memory, barriers.
 
 __global__ void indices_kernel(int* out) {
   const int block = static_cast<int>(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z));
@@ -122,7 +122,8 @@ void reverse(TensorView values, std::int64_t rounds) {
       reverse_kernel<kThreads>, data<int>(values), static_cast<int>(rounds));
 }
 
-/// What the counting barriers tell of `predicates`; threads past `active` have ended by then. `out` is [3][threads].
+/// The results of the counting barriers for `predicates`; threads past `active` have exited by then. `out` is
+/// [3][threads].
 __global__ void votes_kernel(int* out, const int* predicates, int active) {
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
   if (thread >= active) return;
@@ -162,7 +163,7 @@ void warp(TensorView out, TensorView in) {
   LaunchKernel(1, 32, out.device())(warp_kernel, data<int>(out), data<const int>(in));
 }
 
-/// Half of the warp asks who is there; the others do not.
+/// Half of the warp queries the active mask.
 __global__ void active_kernel(unsigned* out) {
   out[threadIdx.x] = threadIdx.x % 2 == 0 ? __activemask() : 7;
 }
@@ -170,7 +171,7 @@ void active(TensorView out) {
   LaunchKernel(1, 32, out.device())(active_kernel, data<unsigned>(out));
 }
 
-/// Shuffles of halves, of doubles and 64-bit numbers.
+/// Shuffles of half types, doubles and 64-bit integers.
 template <typename T>
 __global__ void shuffle_kernel(T* out, const T* in) {
   out[threadIdx.x] = __shfl_xor_sync(0xffffffff, in[threadIdx.x], 1);
@@ -189,7 +190,7 @@ __global__ void tiles_kernel(int* out) {
   const int largest = cg::reduce(tile, static_cast<int>(block.thread_rank()), cg::greater<int>());
   out[block.thread_rank()] = 1000 * sum + largest;
 }
-/// Of groups by a label, by a predicate, and of five lanes: the size, the rank, sums up to here and before here.
+/// For groups by a label, by a predicate, and of five lanes: size, rank, inclusive and exclusive sums.
 __global__ void partitions_kernel(int* out) {
   const auto value = static_cast<int>(threadIdx.x);
   const auto labeled = cg::labeled_partition(cg::coalesced_threads(), value % 3);
@@ -210,7 +211,7 @@ void tiles(TensorView out) {
   LaunchKernel(1, out.numel(), out.device())(tiles_kernel, data<int>(out));
 }
 
-/// Every block adds up what all blocks have written before.
+/// Every block sums what all blocks have written before.
 __global__ void grid_kernel(int* out, int* parts, int rounds) {
   const auto grid = cg::this_grid();
   int sum = 0;
@@ -227,7 +228,7 @@ void grid(TensorView out, TensorView parts, std::int64_t rounds) {
       .cooperative()(grid_kernel, data<int>(out), data<int>(parts), static_cast<int>(rounds));
 }
 
-// Atomics: `counts` gets a histogram, and a lock guards a sum that is no atomic operation.
+// Atomics: `counts` is a histogram, and a lock guards a sum that is not atomic.
 __device__ int lock_word = 0;
 __constant__ int weights[4] = {1, 2, 3, 4};
 
@@ -251,8 +252,8 @@ void histogram(TensorView counts, TensorView sum, TensorView guarded, std::int64
                                                        data<long long>(guarded), static_cast<int>(n));
 }
 
-/// A thread waits for a flag that a later one sets: one lets others run while it looks.
-/// Each thread waits for the next one: by CUDA's atomic functions, libcu++'s, volatile memory.
+/// A thread polls a flag that a later one sets, yielding while it polls. Each thread waits for the next one: by CUDA's
+/// atomic functions, libcu++'s, volatile memory.
 __global__ void flag_kernel(int* flags, int how) {
   const int thread = static_cast<int>(threadIdx.x);
   ::cuda::atomic_ref<int, ::cuda::thread_scope_block> own(flags[thread]), next(flags[thread + 1]);
@@ -314,7 +315,7 @@ __global__ void reals_kernel(double* out, double x) {
 void reals(TensorView out, double x) {
   LaunchKernel(1, 1, out.device())(reals_kernel, data<double>(out), x);
 }
-/// a * b + c of halves, rounded once.
+/// a * b + c of half types, rounded once.
 template <typename T>
 __global__ void fused_kernel(T* out, const T* a, const T* b, const T* c) {
   out[threadIdx.x] = __hfma(a[threadIdx.x], b[threadIdx.x], c[threadIdx.x]);
@@ -325,7 +326,7 @@ void fused(TensorView out, TensorView a, TensorView b, TensorView c) {
                                              data<const T>(c));
 }
 
-/// PTX that the simulator has stand-ins for. `out` is [32][8], `in` [32][4], both of 32-bit words.
+/// Inline PTX that the simulator supports. `out` is [32][8], `in` [32][4], both of 32-bit words.
 __global__ void ptx_kernel(unsigned* out, const unsigned* in) {
   __shared__ alignas(16) unsigned staged[32][4];
   const unsigned lane = threadIdx.x;
@@ -352,7 +353,7 @@ __global__ void ptx_kernel(unsigned* out, const unsigned* in) {
   for (int i = 2; i < 6; ++i) out[8 * lane + i] = results[i];
   asm volatile("st.global.u32 [%0+24], %1;" ::"l"(out + 8 * lane), "r"(results[6]) : "memory");
 }
-/// What a discarded branch says is never compiled.
+/// A discarded branch is never compiled.
 template <bool kOnGpu>
 KJIT_DEVICE unsigned chosen() {
   if constexpr (kOnGpu) {
@@ -360,7 +361,7 @@ KJIT_DEVICE unsigned chosen() {
     asm volatile("mov.u32 %0, %%smid;" : "=r"(clock));
     return clock;
   } else {
-    return cuda::std::array{3u, cuda::maximum<unsigned>{}(7, 2)}[1];  // libcu++'s plain parts
+    return cuda::std::array{3u, cuda::maximum<unsigned>{}(7, 2)}[1];  // a host-compatible part of libcu++
   }
 }
 /// Conversions, special registers and an mbarrier. `out` is [32][8], `in` [32][2] of float.
@@ -403,7 +404,7 @@ void ptx(TensorView out, TensorView in) {
   LaunchKernel(1, 32, out.device())(ptx_kernel, data<unsigned>(out), data<const unsigned>(in));
 }
 
-#if KJIT_SIM  // Mistakes, which a GPU would not survive.
+#if KJIT_SIM  // Errors that would break the CUDA context of a GPU.
 
 __global__ void barrier_for_some_kernel(int some) {
   if (static_cast<int>(threadIdx.x) < some) {

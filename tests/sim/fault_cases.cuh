@@ -1,5 +1,5 @@
-// Kernels that would take the process with them, or never end, and beside them right ones that come close. A line with
-// a mistake says so: the tests look for "FAULT: <name>".
+// Kernels that would end the process, or never end, and next to them similar correct ones. The tests look for lines
+// with "FAULT: <name>".
 
 #include <kjit/launch.h>
 #include <kjit/tensor.h>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace kjit;
 
-/// The mistakes are thread 5's of block 2.
+/// Faults are those of thread 5 of block 2.
 __device__ bool is_chosen() {
   return blockIdx.x == 2 && threadIdx.x == 5;
 }
@@ -34,7 +34,7 @@ unsigned place() {
   return blockIdx.x * blockDim.x + threadIdx.x;
 }
 
-/// What comes after a mistake: element i of 128 becomes i.
+/// A kernel to run after a fault: element i of 128 becomes i.
 __global__ void count(float* out) {
   __shared__ float tile[32];
   tile[threadIdx.x] = static_cast<float>(place());
@@ -175,7 +175,7 @@ void freed_twice(TensorView out) {
   launch(release_twice, out, data_of(out));
 }
 
-// Kernels that do not end.
+// Endless kernels.
 
 __global__ void spin(volatile float* out) {
   const bool is_endless = is_chosen();
@@ -211,7 +211,7 @@ void endless_barriers(TensorView out) {
   launch(meet_for_ever, out, data_of(out));
 }
 
-/// Of two blocks that run side by side, one fails and the other waits for it.
+/// Of two concurrent blocks, one fails and the other waits for it.
 __global__ void fail_alone(volatile float* out) {
   while (blockIdx.x == 0 && out[0] == 0) {
   }
@@ -223,7 +223,7 @@ void one_of_two(TensorView out) {
   host::LaunchKernel(8, 1024, gpu.unwrap())(fail_alone, data_of(out));
 }
 
-// Launches that a GPU refuses, or the simulator.
+// Invalid launches, on a GPU or in the simulator.
 
 __device__ void launch_count(float* out) {
   count<<<1, 32>>>(out);  // FAULT: child_launch
@@ -235,7 +235,7 @@ void child_launch(TensorView out) {
   launch(parent, out, data_of(out));
 }
 
-/// As users write it; nobody asks what became of it.
+/// As users write it, without a check of the error.
 void too_many_threads(TensorView out) {
   count<<<1, 2048>>>(data_of(out));  // FAULT: too_many_threads
 }

@@ -1,4 +1,4 @@
-// Three fibers take turns, with values in registers and exceptions that are caught on their stacks.
+// Three fibers take turns, with values in registers and exceptions caught on their stacks.
 
 #include "fiber.h"
 

@@ -43,13 +43,13 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
     "misaligned": (
         "fill_fours",
         32,
-        ["AlignedVector' at the misaligned address 0x", "which is no multiple of 16", "thread (0, 0, 0)"],
+        ["AlignedVector' at the misaligned address 0x", "which is not a multiple of 16", "thread (0, 0, 0)"],
     ),
     "null_pointer": ("store_through", 32, ["writes 4 bytes at 0xc", "null pointer", "thread (3, 0, 0)"]),
     "wild_pointer": (
         "store_far_away",
         32,
-        ["writes 4 bytes at 0x123456789000, outside of everything that the launch was given", "thread (0, 0, 0)"],
+        ["writes 4 bytes at 0x123456789000, outside of all memory of the launch", "thread (0, 0, 0)"],
     ),
     "past_dynamic_shared": (
         "stage_dynamic",
@@ -66,7 +66,7 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
         "half_written",
         128,
         [
-            "reads 4 bytes of shared memory that the block has not written: byte ",
+            "reads 4 bytes of uninitialised shared memory: byte ",
             "of __shared__ tile (256 bytes)",
         ],
     ),

@@ -30,18 +30,18 @@ MISTAKES = {
     "in_vain_alone": ["threads 4 to 63 wait for the cluster", "thread 3 waits at __syncthreads"],
     "arrives_twice": ["a thread arrives twice at the cluster's barrier, and has not waited in between"],
     "waits_without_arrival": ["a thread waits for its cluster, and has not arrived at the barrier"],
-    "not_shared": ["which is asked for in another block, is not in shared memory"],
-    "no_such_rank": ["block 4 of a cluster of 4 is asked for"],
+    "not_shared": ["which is mapped to another block, is not in shared memory"],
+    "no_such_rank": ["block 4 of a cluster of 4 is requested"],
 }
 FOUND_BY_CHECKS = {
-    "not_begun": ["reads 4 bytes of the shared memory of block 1 of its cluster, which may not have begun"],
+    "not_begun": ["reads 4 bytes of the shared memory of block 1 of its cluster, which may not have started"],
     "has_ended": ["reads 4 bytes of the shared memory of block 1 of its cluster, which has ended"],
     "past_static": ["writes 4 bytes, just past the end of __shared__ ", "(260 bytes)", "thread (63, 0, 0)"],
     "past_dynamic": [
         "just past the end of the 256 bytes of dynamic shared memory of block 2 of its cluster",
         "thread (63, 0, 0)",
     ],
-    "unwritten": ["reads 4 bytes of shared memory that the block has not written: byte 28", "thread (7, 0, 0)"],
+    "unwritten": ["reads 4 bytes of uninitialised shared memory: byte 28", "thread (7, 0, 0)"],
     "race": ["has a race", "of __shared__ tile (256 bytes)"],
 }
 EXPORTS = [

@@ -371,7 +371,7 @@ def test_a_vector_at_an_address_that_is_none_of_its_own_is_an_error(
     if find_cxx().family == "clang":  # which does not check copies of a whole class
         message = rf"kernel {export}_kernel uses a vector at a misaligned address, or .* \(block"
     else:
-        message = r"\w+\.cuh:\d+: a thread \w+ '.*' at the misaligned address 0x.*no multiple of 16 \(block"
+        message = r"\w+\.cuh:\d+: a thread \w+ '.*' at the misaligned address 0x.*not a multiple of 16 \(block"
     with pytest.raises(RuntimeError, match=message):
         module[export](out[to : to + 32], room[since : since + 32])
 

@@ -22,21 +22,21 @@ SOURCE = HERE / "fault_cases.cuh"
 
 CHOSEN = "(block (2, 0, 0), thread (5, 0, 0))"
 ILLEGAL = "an illegal memory access: kernel "
-FREED = "which is no memory that a kernel has allocated, or is freed already"
+FREED = "which no kernel has allocated, or which is already freed"
 ENDLESS = "has run for 0.2 seconds (KJIT_SIM_TIMEOUT)"
 LATER = (
-    "blocks from number 1 on have not begun: one that waits for a later one needs a cooperative launch, or a cluster"
+    "blocks from number 1 on have not started: one that waits for a later one needs a cooperative launch, or a cluster"
 )
 
 # The name of a case and what its report says, besides the place where the case has one.
 FAULTS: dict[str, list[str]] = {
     "null_pointer": [f"{ILLEGAL}store writes to 0x0, which is at or near the null pointer", CHOSEN],
-    "wild_pointer": [f"{ILLEGAL}store writes to 0x123456789000, where no memory is", CHOSEN],
-    "impossible_pointer": [f"{ILLEGAL}store uses ", "an address that no memory can have", CHOSEN],
-    "read_only": [f"{ILLEGAL}store writes to 0x", "where it may not", CHOSEN],
-    "wild_read": [f"{ILLEGAL}load reads from 0x123456789004, where no memory is", CHOSEN],
-    "wild_copy": [f"{ILLEGAL}copy reads from 0x123456789000, where no memory is", CHOSEN],
-    "wild_text": [f"{ILLEGAL}print reads from 0x123456789000, where no memory is", CHOSEN],
+    "wild_pointer": [f"{ILLEGAL}store writes to 0x123456789000, which is not mapped", CHOSEN],
+    "impossible_pointer": [f"{ILLEGAL}store uses ", "an invalid address", CHOSEN],
+    "read_only": [f"{ILLEGAL}store writes to 0x", "which is not accessible that way", CHOSEN],
+    "wild_read": [f"{ILLEGAL}load reads from 0x123456789004, which is not mapped", CHOSEN],
+    "wild_copy": [f"{ILLEGAL}copy reads from 0x123456789000, which is not mapped", CHOSEN],
+    "wild_text": [f"{ILLEGAL}print reads from 0x123456789000, which is not mapped", CHOSEN],
     "null_function": [f"{ILLEGAL}call calls the function at 0x0", CHOSEN],
     "division": ["kernel divide divides an integer by zero", CHOSEN],
     "aborted": ["kernel give_up calls abort()", CHOSEN],
@@ -56,7 +56,7 @@ FAULTS: dict[str, list[str]] = {
         f"kernel spin does not end: block (2, 0, 0) {ENDLESS}",
         "threads 0 to 4 wait at __syncthreads",
         "thread 5 runs",
-        "threads 6 to 31 have not begun",
+        "threads 6 to 31 have not started",
     ],
     "later_block": [f"kernel poll does not end: block (0, 0, 0) {ENDLESS}", LATER],
     "atomic_poll": [f"kernel poll_atomically does not end: block (0, 0, 0) {ENDLESS}", "could go on"],

@@ -1,27 +1,28 @@
-// Watches every access to memory that a kernel makes, and says which are mistakes.
+// Check mode: every memory access of a kernel is watched, and errors are reported.
 //
-// Units are compiled with -fsanitize=thread, which puts a call before each access; the functions that it calls are
-// here, in place of ThreadSanitizer's. Outside of kernels they do nothing.
+// Units are compiled with -fsanitize=thread, which inserts a call before each access; this file defines the functions
+// that it calls, in place of ThreadSanitizer's. Outside of kernels they do nothing.
 //
-// Global memory: an access has to lie in a tensor that the call was given or made, in memory from cudaMalloc, in a
-// variable of the module or on the thread's own stack. Calls that are given pointers, which have no size, and kernels
-// that may have read an address from a tensor of 64-bit integers, are not checked for the rest of memory.
+// Global memory, bounds: an access has to be inside of a tensor that the call was passed or has made, of memory from
+// cudaMalloc, of a variable of the module, or of the thread's own stack. Calls that are passed raw pointers, which have
+// no size, and kernels that may have read an address from a tensor of 64-bit integers, are not checked for other
+// memory.
 //
-// Shared memory: for each byte there is a record of who wrote it last and of two who have read it since. Two accesses
-// of different threads, one of which writes, are in order if something between them makes both threads wait for each
-// other: a barrier of the block, an operation of their warp, an mbarrier; or if both have used the same word with
-// atomic operations (a lock). Else it is a race, unless both are atomic; also where both write the same value.
+// Shared memory, races: each byte has a record of its last writer and of two readers since. Two accesses of different
+// threads, at least one of which is a write, are ordered if both threads have synchronised in between: at a barrier of
+// the block, by a warp-level operation, at an mbarrier, or by atomic operations on one word (a lock). Otherwise they
+// are a race, unless both are atomic; also if both write the same value.
 //
-// Global memory, in tensors and in memory from cudaMalloc: for each word of four bytes there is a record of the last
-// write and of one read since. Within a block it is as for shared memory. Blocks are in no order, unless both have used
-// an atomic operation on global memory or a fence, or the launch is one whose blocks may wait for each other. A plain
-// access and an atomic one are a race where the plain one writes: reading before a loop of atomicCAS is common and
-// right. So is writing what is there already: a write that is a race is looked at again when it is done, and is none if
-// it changed nothing. And so is reading in vain: threads without work of their own read what another one's is, and drop
-// it. A read counts from where its thread writes something. Accesses to volatile memory are left out.
+// Global memory, races, in tensors and in memory from cudaMalloc: each 4-byte word has a record of the last write and
+// of one read since. Within a block the rules are those of shared memory. Blocks are unordered, unless both have used
+// an atomic operation on global memory or a fence, or the launch lets blocks wait for each other. A plain and an atomic
+// access are a race if the plain one writes: a plain read before a loop of atomicCAS is common and correct. So is
+// writing the value that is already there: a racing write is compared after it is done, and is not reported if it
+// changed nothing. And so is a read without effect: threads without work of their own read another thread's data and
+// drop it. A read counts once its thread writes something. Volatile accesses are ignored.
 //
-// What a block does to the shared memory of another one of its cluster has to lie in it, while that block is there for
-// certain. In which order blocks do so is not looked at.
+// An access to the shared memory of another block of the cluster has to be in bounds, while that block is certainly
+// resident. The order of such accesses is not checked.
 
 #include <kjit_sim/memory.h>
 #include <sched.h>
@@ -64,7 +65,7 @@ struct Region {
   char name[48] = "";
 };
 
-/// What the calls of exports that run on an OS thread have noted, the outermost call's first.
+/// The notes of the exports that run on an OS thread, outermost call first.
 struct Notes {
   std::vector<Region> regions;
   int depth = 0;
@@ -75,48 +76,48 @@ constinit thread_local Notes* notes = nullptr;
 std::vector<Region> allocations;
 pthread_mutex_t allocations_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/// An access to global memory, for later ones to be compared with.
+/// A recorded access to global memory.
 struct GlobalStamp {
-  uint32_t block;   // its number
-  uint32_t place;   // where the access returns to, from the module's start
+  uint32_t block;   // index
+  uint32_t place;   // return address of the access, relative to the module
   uint32_t clock;   // of its thread
-  uint32_t writes;  // that its thread had made
-  uint16_t epoch;   // since the block began; the largest stands for all later ones
+  uint32_t writes;  // of its thread before
+  uint16_t epoch;   // since the block began, saturating
   uint16_t thread : 10;
-  uint16_t bytes : 4;  // of the word; 0: there was none
+  uint16_t bytes : 4;  // mask of the word's bytes; 0: no access
   uint16_t is_atomic : 1;
 };
 
 /// A word of global memory.
 struct GlobalCell {
   GlobalStamp write;
-  GlobalStamp read;  // since then
+  GlobalStamp read;  // since the write
 };
 
-/// Cells for memory that the kernel may use.
+/// Cells for accessible memory.
 struct Shadow {
   uintptr_t begin = 0;  // whole words
   uintptr_t end = 0;
   GlobalCell* cells = nullptr;
 };
 
-/// What the kernel of a launch may use, in order.
+/// The memory that the kernel of a launch may access, sorted.
 struct Reachable {
   std::vector<Region> regions;
   bool is_all_known = false;
 
-  std::vector<Shadow> shadows;  // of it, in order and apart from each other
+  std::vector<Shadow> shadows;  // of the regions, sorted and disjoint
   bool compares_blocks = false;
-  // For each block what it has done to be in an order with others: 1 for an atomic operation, 2 for a fence; atomic.
+  // The synchronisation of each block: bit 0 an atomic operation, bit 1 a fence; atomic.
   uint8_t* meetings = nullptr;
   std::size_t blocks = 0;
-  uint32_t* writes = nullptr;  // for each thread of the grid, how many it has made; atomic
+  uint32_t* writes = nullptr;  // for each thread of the grid, the number of its writes; atomic
   std::size_t threads = 0;
 
   uint32_t& writes_of(uint64_t block, uint32_t thread) const { return writes[block * (threads / blocks) + thread]; }
 };
 
-/// What is a race if a write changes something, or a thread writes after it has read.
+/// A race if a write changes something, or a thread writes after its read.
 struct Suspicion {
   uintptr_t word;
   uint32_t value;  // before the write
@@ -130,11 +131,11 @@ struct Suspicion {
   bool earlier_writes;
 };
 
-/// An access, for later ones to be compared with.
+/// A recorded access to shared memory.
 struct Stamp {
-  uint32_t epoch;  // 0: there was none
+  uint32_t epoch;  // 0: no access
   uint32_t clock;  // of its thread
-  uint32_t place;  // where the access returns to, from the module's start
+  uint32_t place;  // return address of the access, relative to the module
   uint16_t thread;
   uint8_t size;
   bool is_atomic;
@@ -144,32 +145,32 @@ struct Stamp {
 struct Cell {
   Stamp write;
   Stamp reads[2];      // since the last write
-  uint32_t elsewhere;  // the epoch in which the block began that was there when another one wrote; atomic
+  uint32_t elsewhere;  // epoch at which the accessing block began when another block wrote; atomic
 };
 
-/// When a thread last used an atomic operation, and on what.
+/// The last atomic operation of a thread.
 struct AtomicUse {
   uint64_t time;
   uintptr_t address;
 };
 
-/// A word that threads wait for, and what those know who see it.
+/// A word that threads wait for, and the clocks that a thread acquires from it.
 struct SyncWord {
   uintptr_t address;
   std::vector<uint32_t> clocks;
 };
 
-/// A read of shared memory that nobody had written. It is reported where the next barrier shows that a write did not
-/// just come too late, which is a race.
+/// A read of uninitialised shared memory. Reported once the next barrier shows that no write was merely late, which
+/// would be a race.
 struct UnwrittenRead {
-  uintptr_t address = 0;  // 0: there was none
+  uintptr_t address = 0;  // 0: none
   std::size_t size;
   Access access;
   uint32_t thread;
   const void* place;
 };
 
-/// What one OS thread knows of the block that it runs.
+/// The state of the block that an OS thread runs.
 struct Watch {
   Worker* worker;
   const Reachable* reachable;
@@ -179,27 +180,27 @@ struct Watch {
   Cell* dynamic_cells;
   Cell* static_cells;
 
-  // The thread that runs.
+  // The running thread.
   uint32_t number;
   uintptr_t stack;
 
   UnwrittenRead unwritten;
-  Suspicion late[4];  // by writes that are being done
+  Suspicion late[4];  // of writes that are in progress
   uint32_t late_count;
-  Suspicion readers[kMaxThreads];  // by reads of each thread
+  Suspicion readers[kMaxThreads];  // of the last read of each thread
 
-  // The region found last, and cells of memory that it is in, or null.
+  // The region found last, and its shadow or null.
   uintptr_t found_begin = 0, found_size = 0;
   const Shadow* found_shadow = nullptr;
 
-  // Time. A barrier of the whole block, and a new block, begin an epoch; within one, each thread has a clock that
-  // counts what it has synchronised with, and knows the clocks of others as they were then.
+  // Vector clocks. A barrier of the whole block, and a new block, begin an epoch; within an epoch each thread has a
+  // clock that counts its synchronisations, and knows those of other threads as of then.
   uint32_t epoch;
   uint32_t first_epoch;  // of this block
   uint32_t clock[kMaxThreads];
-  uint32_t of_lanes[kMaxThreads][kLanes];  // the clocks of the lanes of its warp that a thread knows
-  bool is_wide;                            // somebody waited for other warps than by a barrier of all
-  std::vector<uint32_t> of_all;            // then: those of all threads, a row for each
+  uint32_t of_lanes[kMaxThreads][kLanes];  // the clocks of its warp's lanes that a thread knows
+  bool is_wide;                            // threads have synchronised across warps other than by a barrier of all
+  std::vector<uint32_t> of_all;            // then: the clocks of all threads, one row for each
   std::vector<SyncWord> words;
 
   uint64_t atomic_time;
@@ -208,10 +209,10 @@ struct Watch {
   uint32_t* known_by(uint32_t thread) { return &of_all[std::size_t{thread} * worker->threads_in_block]; }
 };
 constinit thread_local Watch* own_watch = nullptr;
-/// `own_watch` while a block runs, else null.
+/// `own_watch` while a block runs, otherwise null.
 constinit thread_local Watch* watch = nullptr;
 
-/// Null where there is no room.
+/// Null if memory is exhausted.
 template <typename T>
 T* try_map_zeros(std::size_t count) {
   void* memory =
@@ -252,7 +253,7 @@ bool is_ordered(Watch& w, const Stamp& stamp) {
   return w.is_wide && w.known_by(w.number)[stamp.thread] >= stamp.clock;
 }
 
-/// Threads begin to wait for each other in other ways: what they know so far is what they know of their warps.
+/// From now on clocks of other warps are tracked too; initially threads know those of their own warps.
 void widen(Watch& w) {
   if (w.is_wide) return;
   w.is_wide = true;
@@ -318,7 +319,7 @@ bool is_sync_word(const Watch& w, uintptr_t address) {
                      [address](const SyncWord& word) { return address - word.address < 8; });
 }
 
-/// Both threads have used one word with atomic operations since the earlier access.
+/// Whether both threads have used one word with atomic operations since the earlier access.
 bool met_at_atomic(const Watch& w, const Stamp& earlier) {
   const AtomicUse& theirs = w.atomics[earlier.thread];
   const AtomicUse& ours = w.atomics[w.number];
@@ -346,7 +347,7 @@ void describe_region(const Region& region, char* text, std::size_t size) {
   }
 }
 
-/// How an access misses memory that starts at `begin`: "16 bytes past the end of"
+/// The distance and direction from memory at `begin`: "16 bytes past the end of"
 uintptr_t describe_miss(uintptr_t at, std::size_t size, uintptr_t begin, uintptr_t end, char* text, std::size_t room) {
   if (at >= end) {
     if (at == end) {
@@ -380,15 +381,15 @@ void describe_shared(const Watch& w, uintptr_t at, char* text, std::size_t size)
   }
 }
 
-/// Reports a read of what nobody had written, if there was one.
+/// Reports a pending read of uninitialised memory.
 void report_unwritten(Watch& w) {
   const UnwrittenRead read = w.unwritten;
   if (read.address == 0) return;
   w.unwritten.address = 0;
   char variable[200], what[400];
   describe_shared(w, read.address, variable, sizeof(variable));
-  std::snprintf(what, sizeof(what), "%s %zu bytes of shared memory that the block has not written: %s",
-                verb(read.access), read.size, variable);
+  std::snprintf(what, sizeof(what), "%s %zu bytes of uninitialised shared memory: %s", verb(read.access), read.size,
+                variable);
   w.worker->current = &w.worker->threads[read.thread];
   accuse(what, read.place);
 }
@@ -406,12 +407,12 @@ bool may_be_computed(const Reachable& reachable, uintptr_t at) {
   return false;
 }
 
-constexpr uintptr_t kFarAway = uintptr_t{1} << 30;  // what is missed by more was not meant
+constexpr uintptr_t kFarAway = uintptr_t{1} << 30;  // an access that misses a region by more does not belong to it
 
 [[gnu::noinline]] void report_outside(Watch& w, uintptr_t at, std::size_t size, Access access, const void* place) {
   const Inside inside;
   if (is_in_heap(reinterpret_cast<const void*>(at), size)) return;
-  report_unwritten(w);  // what was read there may be the cause
+  report_unwritten(w);  // an uninitialised value may be the cause
   const Reachable& reachable = *w.reachable;
   char nearest[280] = "";
   char what[600];
@@ -438,7 +439,7 @@ constexpr uintptr_t kFarAway = uintptr_t{1} << 30;  // what is missed by more wa
   }
   std::snprintf(what, sizeof(what), "%s %zu bytes at 0x%zx, %s", verb(access), size, static_cast<std::size_t>(at),
                 is_null              ? "which is at or near the null pointer"
-                : nearest[0] == '\0' ? "outside of everything that the launch was given"
+                : nearest[0] == '\0' ? "outside of all memory of the launch"
                                      : nearest);
   accuse(what, place);
 }
@@ -466,10 +467,10 @@ constexpr uintptr_t kFarAway = uintptr_t{1} << 30;  // what is missed by more wa
 // Global memory
 //
 
-constexpr std::size_t kMaxShadowed = std::size_t{64} << 20;  // bytes of one tensor: what is kept is eight times as much
+constexpr std::size_t kMaxShadowed = std::size_t{64} << 20;  // bytes of one tensor; its records take 8 times that
 constexpr uint16_t kLateEpoch = 0xffff;
 
-/// Locks for cells, which blocks on several OS threads look at.
+/// Locks for cells, which several OS threads access.
 uint8_t cell_locks[1 << 12];
 
 class CellLock {
@@ -506,7 +507,7 @@ const Shadow* find_shadow(const Reachable& reachable, uintptr_t at) {
   return &*std::prev(next);
 }
 
-/// The running block does something that may put it in an order with others.
+/// Records that the running block has synchronised with others.
 void meet(const Watch& w, uint8_t how) {
   if (w.reachable->meetings == nullptr) return;
   __atomic_fetch_or(&w.reachable->meetings[w.worker->block_number], how, __ATOMIC_RELAXED);
@@ -560,7 +561,7 @@ bool is_ordered(Watch& w, const GlobalStamp& stamp) {
                      found.place);
 }
 
-/// A write that is a race with an earlier read, or write, has changed something.
+/// A write that races with an earlier read or write has changed something.
 void confirm(Watch& w, const Suspicion& found) {
   if (found.earlier_writes) report_global_race(w, found);
   const GlobalStamp& read = found.earlier;
@@ -570,7 +571,7 @@ void confirm(Watch& w, const Suspicion& found) {
   if (read.block == static_cast<uint32_t>(w.worker->block_number)) w.readers[read.thread] = found;
 }
 
-/// Looks at what writes that may be races have changed.
+/// Examines what potentially racing writes have changed.
 void look_at_late_writes(Watch& w) {
   const uint32_t count = w.late_count;
   w.late_count = 0;
@@ -586,7 +587,7 @@ void look_at_late_writes(Watch& w) {
   }
 }
 
-/// The bytes of a word that an access touches, a bit for each.
+/// The bytes of a word that an access touches, as a mask.
 uint32_t bytes_of(uintptr_t word, uintptr_t at, std::size_t size) {
   const uintptr_t first = at > word ? at - word : 0;
   const uintptr_t last = std::min<uintptr_t>(at + size - word, 4);
@@ -628,7 +629,7 @@ uint32_t bytes_of(uintptr_t word, uintptr_t at, std::size_t size) {
         earlier = cell.read;
       }
       if (access != Access::kRead) {
-        // One that may be a race counts where it has changed something, and that ends the launch.
+        // A potentially racing write counts if it changes something, which ends the launch.
         if (earlier.bytes == 0) {
           cell.write = now;
           cell.read = {};
@@ -704,7 +705,7 @@ void access_shared(Watch& w, Cell* cells, uintptr_t at, std::size_t size, Access
   }
 }
 
-/// Whether the bytes at this offset of the module's thread-local storage are a block's memory; reports those between
+/// Whether the bytes at this offset of the thread-local storage belong to a block; reports accesses between
 /// `__shared__` variables.
 bool is_shared_variable(std::size_t offset, std::size_t size, Access access, const void* place) {
   const Module& module = this_module();
@@ -713,7 +714,7 @@ bool is_shared_variable(std::size_t offset, std::size_t size, Access access, con
   if (module.shared_count == 0 || (variable != nullptr && offset + size <= variable->begin + variable->size)) {
     return true;
   }
-  // Between variables: past the one before.
+  // Between two variables: past the end of the previous one.
   const SharedVariable* before = variable;
   for (std::size_t i = 0; before == nullptr && i < module.shared_count; ++i) {
     const SharedVariable& each = module.shared[i];
@@ -736,8 +737,8 @@ bool is_shared_variable(std::size_t offset, std::size_t size, Access access, con
     char what[300];
     std::snprintf(what, sizeof(what), "%s %zu bytes of the shared memory of block %u of its cluster, which %s",
                   verb(access), size, peer.rank,
-                  may_be_new ? "may not have begun: no barrier of the cluster came before"
-                             : "has ended: no barrier of the cluster kept it");
+                  may_be_new ? "may not have started: no cluster barrier came before"
+                             : "has ended: no cluster barrier kept it resident");
     accuse(what, place);
   }
   const Watch& there = *static_cast<const Watch*>(peer.checker);
@@ -762,9 +763,9 @@ bool is_shared_variable(std::size_t offset, std::size_t size, Access access, con
   }
 }
 
-/// The region that holds the byte, or null.
+/// The region that contains the byte, or null.
 const Region* find_region(const Reachable& reachable, uintptr_t at, std::size_t size) {
-  // They may overlap: of those that begin at or before it, any.
+  // Regions may overlap: any of those that begin at or before it.
   auto next = std::upper_bound(reachable.regions.begin(), reachable.regions.end(), at,
                                [](uintptr_t address, const Region& region) { return address < region.begin; });
   while (next != reachable.regions.begin()) {
@@ -834,7 +835,7 @@ void check_atomic(const volatile void* address, std::size_t size, Access access,
 }
 
 //
-// The turns of a launch
+// Hooks of a launch
 //
 
 void launch_begins(Launch& launch) {
@@ -978,7 +979,7 @@ __attribute__((constructor)) void set_hooks() {
   hooks.accuse = &accuse;
 }
 
-/// "float32[2, 3]", as torch calls it.
+/// "float32[2, 3]", as torch prints it.
 void describe_type(const DLTensor& tensor, char* text, std::size_t size) {
   const auto bits = static_cast<int>(tensor.dtype.bits) * tensor.dtype.lanes;
   static constexpr const char* kNames[] = {"int", "uint", "float", "opaque", "bfloat", "complex", "bool"};
@@ -1000,7 +1001,7 @@ void note_tensor(const DLTensor& tensor, const char* function, int index) {
   if (notes == nullptr) notes = new Notes;
   Region region;
   region.data = reinterpret_cast<uintptr_t>(tensor.data) + tensor.byte_offset;
-  // The elements farthest below and above the first one.
+  // The lowest and the highest element relative to the first one.
   std::int64_t low = 0, high = 0, packed = 1;
   for (int i = tensor.ndim - 1; i >= 0; --i) {
     if (tensor.shape[i] == 0) return;
@@ -1052,7 +1053,7 @@ void leave_call(std::size_t state) {
 }  // namespace kjit_sim
 
 //
-// What the compilers call
+// The functions that instrumented code calls
 //
 
 using kjit_sim::Access;
@@ -1132,7 +1133,7 @@ KJIT_ACCESSES(8)
 KJIT_ACCESSES(16)
 #undef KJIT_ACCESSES
 
-// All sequentially consistent, whatever was asked for.
+// All are sequentially consistent, whatever order was requested.
 #define KJIT_UPDATE(bits, T, name, builtin)                           \
   T __tsan_atomic##bits##_##name(volatile T* address, T value, int) { \
     check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);   \

@@ -1,4 +1,4 @@
-// Clusters: the barrier of all threads of their blocks, and the way to each other's shared memory.
+// Clusters: the barrier of all their threads, and addresses in each other's shared memory.
 
 #include <kjit_sim/cluster.h>
 
@@ -24,7 +24,7 @@ std::uint64_t phases_of(const Cluster& cluster) {
   return __atomic_load_n(&cluster.phases, __ATOMIC_ACQUIRE);
 }
 
-/// A thread has arrived in this phase, or never will; with the mutex held.
+/// A thread has arrived in this phase, or has exited. With the mutex held.
 void count_thread(Cluster& cluster) {
   if (--cluster.missing > 0) return;
   cluster.missing = cluster.live;
@@ -33,7 +33,7 @@ void count_thread(Cluster& cluster) {
   pthread_cond_broadcast(&cluster.moved);
 }
 
-/// What a checker takes for the word by which the threads of a block learn of each other at the cluster's barrier.
+/// The word that represents the cluster's barrier for a checker.
 const void* word_of(const Worker& w) {
   return &w.has_cluster_barrier;
 }
@@ -83,7 +83,7 @@ bool await_cluster_barrier(Worker& w) {
     while (!is_over() && cluster.asleep < cluster.running && !__atomic_load_n(&w.launch->failed, __ATOMIC_ACQUIRE)) {
       pthread_cond_wait(&cluster.moved, &cluster.mutex);
     }
-    if (!is_over()) pthread_cond_broadcast(&cluster.moved);  // nobody else will go on either
+    if (!is_over()) pthread_cond_broadcast(&cluster.moved);  // no other block will continue either
   }
   return pass_cluster_barrier(w);
 }
@@ -100,7 +100,7 @@ void cluster_arrive(bool releases) {
   Thread& self = *w.current;
   if (self.cluster_phase != 0) fail("a thread arrives twice at the cluster's barrier, and has not waited in between");
   if (releases) cluster_release();
-  if (!w.has_cluster_barrier) {  // the first in a block without others
+  if (!w.has_cluster_barrier) {  // the first arrival in a cluster of one block
     begin_cluster(*w.cluster, w.live);
     w.has_cluster_barrier = true;
   }
@@ -139,8 +139,8 @@ dim3 cluster_dim() {
 void* in_block(std::uint32_t rank, const void* address) {
   const Worker& w = *worker;
   const Cluster& cluster = *w.cluster;
-  if (rank >= cluster.blocks) fail("block %u of a cluster of %u is asked for", rank, cluster.blocks);
-  if (!is_shared(address)) fail("%p, which is asked for in another block, is not in shared memory", address);
+  if (rank >= cluster.blocks) fail("block %u of a cluster of %u is requested", rank, cluster.blocks);
+  if (!is_shared(address)) fail("%p, which is mapped to another block, is not in shared memory", address);
   if (rank == w.rank) return const_cast<void*>(address);
   const Worker& there = *cluster.workers[rank];
   const char* const at = static_cast<const char*>(address);

@@ -1,11 +1,11 @@
-// Signals of kernels. An access to memory that is not there, a division by zero or an abort() raises one on the OS
-// thread that runs the block; its handler gives the block up as `fail` does, by going back to the stack that the block
-// was begun from, where the report is written. What the threads of the block had on their stacks is left as it is.
+// Signals of kernels. An invalid memory access, a division by zero or an abort() raises one on the OS thread that runs
+// the block. Its handler aborts the block as `fail` does: it switches back to the stack that started the block, where
+// the report is written. The stacks of the block's threads are abandoned as they are.
 //
-// A block that never ends is found by a clock for each OS thread, which counts the time that this thread has run and
-// sends it a signal every second at most: neither a debugger's user nor a busy machine makes a block late. The handler
-// gives the block up where that is safe: where an instruction of the kernel itself is interrupted. Else the next call
-// of the simulator does, or the next signal.
+// Endless blocks are found by a timer for each OS thread, which counts its CPU time and sends it a signal every second
+// at most: neither a debugging session nor a busy machine makes a block overdue. The handler aborts the block if that
+// is safe, which it is if an instruction of the kernel itself is interrupted. Otherwise the next call of the simulator
+// does, or the next signal.
 
 #include "faults.h"
 
@@ -23,7 +23,7 @@
 #include "places.h"
 #include "signals.h"
 
-#ifndef sigev_notify_thread_id  // as the kernel's documentation calls it
+#ifndef sigev_notify_thread_id  // its name in the manual pages
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
@@ -38,12 +38,12 @@ pid_t this_thread() {
 }
 
 //
-// Which OS threads run blocks of this module. A table of their numbers, because a handler must not ask for thread-local
+// The OS threads that run blocks of this module. A table by thread id, because a handler must not access thread-local
 // variables on threads that never used the module: that may allocate memory.
 //
 
 struct Entry {
-  pid_t thread;  // 0: never used, -1: free again
+  pid_t thread;  // 0: never used, -1: released
   Worker* worker;
 };
 constexpr int kMaxEntries = 1 << 14;
@@ -70,7 +70,7 @@ void leave(int entry) {
   __atomic_store_n(&entries[entry].thread, -1, __ATOMIC_RELEASE);
 }
 
-/// The worker of this OS thread, if it is at a launch of this module.
+/// The worker of this OS thread, if it is in a launch of this module.
 Worker* running_worker() {
   const pid_t thread = this_thread();
   for (int i = 0; i < kMaxEntries; ++i) {
@@ -83,10 +83,10 @@ Worker* running_worker() {
 }
 
 //
-// Where an instruction is
+// Addresses of instructions
 //
 
-/// The module's machine code, each segment of it.
+/// The segments of the module's machine code.
 struct Code {
   Range segments[4];
   int count = 0;
@@ -121,7 +121,7 @@ void find_code() {
 struct Registers {
   std::uintptr_t instruction = 0;
   std::uintptr_t stack = 0;
-  std::uintptr_t caller = 0;  // where a function without a stack of its own returns to, if a register says
+  std::uintptr_t caller = 0;  // for a leaf function, its return address if it is in a register
   Fault::Access access = Fault::Access::kUnknown;
 };
 
@@ -154,7 +154,7 @@ void add_place(Fault& fault, std::uintptr_t address) {
   }
 }
 
-/// Whether a call ends at the address, as far as its bytes say.
+/// Whether the bytes before the address look like a call.
 bool is_behind_call([[maybe_unused]] std::uintptr_t address) {
 #if defined(__x86_64__)
   // call rel32; call r/m64 with no displacement, one of a byte, one of four.
@@ -167,11 +167,11 @@ bool is_behind_call([[maybe_unused]] std::uintptr_t address) {
 #endif
 }
 
-/// Where a thread is whose stack is in good order: what was interrupted, and its callers.
+/// Finds the interrupted instruction and its callers, on an intact stack.
 void unwind(Fault& fault, const Worker& w) {
   struct Walk {
     Fault& fault;
-    std::uintptr_t low, size;  // of the thread's stack and what is below it
+    std::uintptr_t low, size;  // of the thread's stack and the memory below it
   } walk{fault, reinterpret_cast<std::uintptr_t>(w.current->stack) - guard_bytes(), kStackBytes + guard_bytes()};
   fault.place_count = 0;
   _Unwind_Backtrace(
@@ -179,15 +179,15 @@ void unwind(Fault& fault, const Worker& w) {
         const Walk& walk = *static_cast<const Walk*>(data);
         int is_before = 0;
         const std::uintptr_t address = _Unwind_GetIPInfo(context, &is_before);
-        // The handler's own calls are on another stack.
+        // The handler's own frames are on another stack.
         if (_Unwind_GetCFA(context) - walk.low <= walk.size) add_place(walk.fault, address + (is_before != 0 ? 1 : 0));
         return walk.fault.place_count < kMaxPlaces ? _URC_NO_REASON : _URC_END_OF_STACK;
       },
       &walk);
 }
 
-/// Where the thread is: the instruction, if it is the module's own; then what looks like a return address near the top
-/// of its stack, for a fault in a function of the C library is one of the call.
+/// Finds the place of a fault: the instruction, if it is in the module; then values near the top of the stack that look
+/// like return addresses, because a fault in a function of the C library belongs to its caller.
 void find_places(Fault& fault, const Registers& registers, const Worker& w) {
   fault.place_count = 0;
   const auto given = reinterpret_cast<std::uintptr_t>(w.calls_library_at);
@@ -208,13 +208,13 @@ void find_places(Fault& fault, const Registers& registers, const Worker& w) {
 // Signals
 //
 
-/// Back to where the block was begun.
+/// Switches back to the stack that started the block.
 [[noreturn]] void leave_from_handler(Worker& w, const ucontext_t& context) {
   pthread_sigmask(SIG_SETMASK, &context.uc_sigmask, nullptr);
   leave_block(w);
 }
 
-/// A thread of a kernel has raised the signal.
+/// Handles a signal that a thread of a kernel has raised.
 [[noreturn]] void take_fault(Worker& w, int signal, const siginfo_t& info, void* context) {
   Fault& fault = w.fault;
   const Registers registers = registers_of(context);
@@ -247,15 +247,15 @@ void set_clock(timer_t clock, double seconds) {
   timer_settime(clock, 0, &time, nullptr);
 }
 
-/// The clock of an OS thread at a launch has struck.
+/// The timer of an OS thread in a launch.
 struct Clock {
   Worker* worker;
   timer_t timer;
   double period;              // seconds
-  std::uint64_t block;        // that was running when it struck last, by how many had begun
-  double seconds = 0;         // that it has run since then
+  std::uint64_t block;        // the block at its last expiry, by the number of blocks begun
+  double seconds = 0;         // CPU time since then
   double timeout;             // 0: none
-  bool is_impatient = false;  // it strikes more often
+  bool is_impatient = false;  // it expires more often
 };
 constinit thread_local Clock clock_of_thread{};
 
@@ -284,7 +284,7 @@ void on_clock(Clock& clock, void* context) {
   leave_from_handler(w, *static_cast<const ucontext_t*>(context));
 }
 
-/// Ends the block that a signal is about, if it is one of this module; else false.
+/// Aborts the block that a signal is about, if it is of this module; otherwise returns false.
 bool take(int signal, siginfo_t* info, void* context) {
   Worker* const w = running_worker();
   if (w == nullptr) return false;
@@ -293,7 +293,7 @@ bool take(int signal, siginfo_t* info, void* context) {
     if (is_ours) on_clock(clock_of_thread, context);
     return is_ours;
   }
-  // abort() sends the signal to its own thread.
+  // abort() signals its own thread.
   const bool is_own = signal == SIGABRT ? info->si_code == SI_TKILL && info->si_pid == getpid() : info->si_code > 0;
   if (is_own && w->current != nullptr) take_fault(*w, signal, *info, context);
   return false;
@@ -370,7 +370,7 @@ void leave_overdue(Worker& w, const void* place) {
 
 namespace {
 
-/// The first place that is in the op's own source, where there is one.
+/// The first place in the op's own source, if there is one.
 const void* best_place(const Fault& fault) {
   char text[300];
   for (int i = 0; i < fault.place_count; ++i) {
@@ -392,7 +392,7 @@ const char* verb_of(Fault::Access access) {
   }
 }
 
-/// What a thread of kernel K has done: "an illegal memory access: kernel K writes to ...".
+/// The error of a thread of kernel K: "an illegal memory access: kernel K writes to ...".
 void describe_signal(const Fault& fault, const char* kernel, char* text, std::size_t size) {
   const auto address = static_cast<std::size_t>(fault.address);
   constexpr std::uintptr_t kNearNull = 1 << 16;
@@ -401,8 +401,7 @@ void describe_signal(const Fault& fault, const char* kernel, char* text, std::si
       std::snprintf(text, size, "kernel %s divides an integer by zero (or the smallest one by -1)", kernel);
       return;
     case SIGILL:
-      std::snprintf(text, size, "kernel %s stops at an instruction that cannot be carried out (__brkpt(), a trap)",
-                    kernel);
+      std::snprintf(text, size, "kernel %s stops at an invalid instruction (__brkpt(), a trap)", kernel);
       return;
     case SIGABRT:
       std::snprintf(text, size, "kernel %s was aborted by the C or C++ library", kernel);
@@ -418,22 +417,22 @@ void describe_signal(const Fault& fault, const char* kernel, char* text, std::si
         kernel, kStackBytes / 1024);
     return;
   }
-  // The system reports no address for one that cannot exist, and for a vector at a misaligned one, which Clang's
-  // -fsanitize=alignment does not find in copies of a whole class.
+  // The system reports no address for a non-canonical one, nor for a misaligned vector access, which Clang's
+  // -fsanitize=alignment does not find in copies of whole classes.
   const bool is_unknown = fault.signal == SIGSEGV && fault.code == SI_KERNEL;
   char where[120];
   if (is_unknown) {
 #ifdef __clang__
-    std::snprintf(where, sizeof(where), "uses a vector at a misaligned address, or an address that no memory can have");
+    std::snprintf(where, sizeof(where), "uses a vector at a misaligned address, or an invalid address");
 #else
-    std::snprintf(where, sizeof(where), "uses an address that no memory can have");
+    std::snprintf(where, sizeof(where), "uses an invalid address");
 #endif
   } else {
     std::snprintf(where, sizeof(where), "%s 0x%zx, %s", verb_of(fault.access), address,
                   fault.address < kNearNull   ? "which is at or near the null pointer"
-                  : fault.signal == SIGBUS    ? "which is memory that cannot be used"
-                  : fault.code == SEGV_ACCERR ? "where it may not"
-                                              : "where no memory is");
+                  : fault.signal == SIGBUS    ? "which is not usable memory"
+                  : fault.code == SEGV_ACCERR ? "which is not accessible that way"
+                                              : "which is not mapped");
   }
   std::snprintf(text, size, "an illegal memory access: kernel %s %s", kernel, where);
 }
@@ -447,7 +446,7 @@ void report_fault(Worker& w) {
   const uint3 block = w.block_index;
   const uint3 thread = fault.thread->index;
   char kernel[200];
-  if (fault.kind == Fault::Kind::kStopped && !launch.is_overdue) return;  // why the launch has failed is said
+  if (fault.kind == Fault::Kind::kStopped && !launch.is_overdue) return;  // the cause is reported already
   name_of_kernel(launch.kernel, kernel, sizeof(kernel));
   if (fault.kind == Fault::Kind::kSignal) {
     char what[600];
@@ -457,7 +456,7 @@ void report_fault(Worker& w) {
     return report(launch, "%s, at %s (block (%u, %u, %u), thread (%u, %u, %u))", what, line, block.x, block.y, block.z,
                   thread.x, thread.y, thread.z);
   }
-  // Where each thread of the block is; the one that ran is where it was interrupted.
+  // The place of each thread of the block; the running one was interrupted.
   fault.thread->where = best_place(fault);
   char threads[1400];
   describe_threads(w, threads, sizeof(threads));
@@ -468,7 +467,7 @@ void report_fault(Worker& w) {
   char others[200] = "";
   if (begun < launch.blocks && !launch.cooperative && launch.cluster.x * launch.cluster.y * launch.cluster.z <= 1) {
     std::snprintf(others, sizeof(others),
-                  "\n blocks from number %llu on have not begun: one that waits for a later one needs a cooperative "
+                  "\n blocks from number %llu on have not started: one that waits for a later one needs a cooperative "
                   "launch, or a cluster",
                   static_cast<unsigned long long>(begun));
   }

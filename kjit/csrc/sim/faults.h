@@ -1,4 +1,4 @@
-// What a GPU answers with an error and a CPU with a signal, and blocks that never end: both are the launch's error.
+// Errors of a launch that the CPU reports as signals, and blocks that never end.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace kjit_sim {
 
-/// While it lives, a launch runs, and signals of its kernel are looked after. Others go where they would go without it.
+/// Handles signals of kernels during its lifetime, that of a launch. Other signals are passed on.
 class LaunchGuard {
  public:
   LaunchGuard();
@@ -17,7 +17,7 @@ class LaunchGuard {
   LaunchGuard& operator=(const LaunchGuard&) = delete;
 };
 
-/// While it lives, this OS thread may run blocks of such a launch: it has a stack for them, and a clock.
+/// Prepares this OS thread for running blocks of such a launch during its lifetime: an alternate stack, and a timer.
 class FaultGuard {
  public:
   explicit FaultGuard(Worker& w);
@@ -34,13 +34,13 @@ class FaultGuard {
   int entry_ = -1;
 };
 
-/// Whether `KJIT_SIM_TIMEOUT` lets a block end that runs for too long.
+/// Whether `KJIT_SIM_TIMEOUT` limits the time of a block.
 bool has_timeout();
 
-/// Gives up a block that is overdue, from a call of the simulator's that returns to `place`.
+/// Aborts a block that is overdue, from a call of the simulator that returns to `place`.
 [[noreturn]] void leave_overdue(Worker& w, const void* place);
 
-/// Says in the launch's report what ended the worker's block.
+/// Writes to the launch's report what ended the worker's block.
 void report_fault(Worker& w);
 
 }  // namespace kjit_sim

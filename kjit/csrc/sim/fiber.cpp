@@ -1,5 +1,5 @@
-// Changing stacks: what the compilers' calling conventions keep across a call is saved on the old stack, and taken
-// from the new one.
+// Stack switching: registers that the calling convention preserves across a call are saved on the old stack and
+// restored from the new one.
 
 #include "fiber.h"
 
@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-// KJIT_SIM_UCONTEXT: the way of machines that have none of their own here, on any machine; for tests.
+// KJIT_SIM_UCONTEXT: the portable implementation on any machine, for tests.
 #if defined(__x86_64__) && !defined(KJIT_SIM_UCONTEXT)
 
 asm(R"(
@@ -41,8 +41,8 @@ kjit_sim_switch:
 namespace kjit_sim {
 
 void* new_context(char* stack, void (*entry)()) {
-  // Six registers, the entry, and a return address of 0, which ends a debugger's list of callers. At the entry the
-  // stack is as behind a call.
+  // Six registers, the entry, and a return address of 0, which ends a backtrace. At the entry the stack is aligned as
+  // after a call.
   auto** top = reinterpret_cast<void**>(stack + kStackBytes - 64);
   *--top = nullptr;
   *--top = reinterpret_cast<void*>(entry);
@@ -104,7 +104,7 @@ void* new_context(char* stack, void (*entry)()) {
 
 #include <ucontext.h>
 
-// A context is a ucontext_t on the stack that it belongs to.
+// A context is a ucontext_t on its own stack.
 extern "C" void kjit_sim_switch(void** from, void* to) {
   ucontext_t here;
   *from = &here;
@@ -154,7 +154,7 @@ char* Stacks::take() {
     groups_[mapped_++] = static_cast<char*>(memory);
     for (int i = count - 1; i >= 0; --i) {
       char* const below = static_cast<char*>(memory) + step * static_cast<std::size_t>(i);
-      // Where the system has no more mappings, a stack without its guard still serves.
+      // If the system is out of mappings, a stack without its guard page still works.
       static_cast<void>(mprotect(below, guard, PROT_NONE));
       give_back(below + guard);
     }

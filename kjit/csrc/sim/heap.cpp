@@ -1,8 +1,8 @@
-// malloc, free, new, delete, abort, __trap and printf of a unit: in a kernel they are a GPU's, elsewhere the C
-// library's.
+// malloc, free, new, delete, abort, __trap and printf of a unit: in a kernel they act as on a GPU, elsewhere they are
+// the C library's.
 //
-// Memory that a kernel has allocated is remembered, so that what is freed twice, or was never allocated, is an error of
-// the launch. It lives until a kernel frees it, or the host does, which CUDA does not allow.
+// Allocations of kernels are recorded, so that a double free, or a free of other memory, fails the launch. They live
+// until a kernel frees them, or the host does, which CUDA does not allow.
 
 #include <cstdarg>
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace kjit_sim {
 
 namespace {
 
-/// Takes memory past `operator new`, which asks the heap itself.
+/// Allocates without `operator new`, which uses this heap itself.
 template <typename T>
 struct Plain {
   using value_type = T;
@@ -46,13 +46,13 @@ struct Heap {
   }
 };
 
-/// Never destroyed: kernels may run while the process ends.
+/// Never destroyed: kernels may run while the process exits.
 Heap& heap() {
   static Heap& only = *new (std::malloc(sizeof(Heap))) Heap;
   return only;
 }
 
-/// Whether a kernel's own code asks, and not the simulator for itself.
+/// Whether the caller is a kernel's own code, not the simulator.
 bool is_asked_by_kernel() {
   return is_in_kernel() && !worker->is_inside;
 }
@@ -74,7 +74,7 @@ void* allocate(std::size_t size, std::size_t alignment) {
   return memory;
 }
 
-/// Forgets memory that a kernel has allocated; false where it is not.
+/// Removes an allocation of a kernel; false if there is none.
 bool forget(void* memory) {
   if (__atomic_load_n(&heap().count, __ATOMIC_RELAXED) == 0) return false;
   heap().lock();
@@ -92,8 +92,7 @@ void release(void* memory, const char* how, const void* place) {
   const Inside inside;
   if (forget(memory)) return std::free(memory);
   char what[160];
-  std::snprintf(what, sizeof(what), "%s %p, which is no memory that a kernel has allocated, or is freed already", how,
-                memory);
+  std::snprintf(what, sizeof(what), "%s %p, which no kernel has allocated, or which is already freed", how, memory);
   accuse(what, place);
 }
 
@@ -141,7 +140,7 @@ int kjit_sim_printf(const char* format, ...) {
   if (!kjit_sim::is_in_kernel()) {
     wrote = std::vprintf(format, arguments);
   } else {
-    // The values are read before the output's lock is taken: one that is no string ends the launch here.
+    // Values are read before the lock of the output is taken: an invalid string ends the launch here.
     char text[1024];
     va_list again;
     va_copy(again, arguments);
@@ -163,7 +162,7 @@ int kjit_sim_printf(const char* format, ...) {
 
 }  // extern "C"
 
-// The module's own: its link has no other, and nobody outside sees them.
+// The module's own: its link has no other, and they are not visible outside.
 void* operator new(std::size_t size) {
   void* const memory = kjit_sim::allocate(size, alignof(std::max_align_t));
   if (memory == nullptr) throw std::bad_alloc();

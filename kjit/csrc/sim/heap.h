@@ -8,7 +8,7 @@
 
 namespace kjit_sim {
 
-/// Whether a kernel has allocated these bytes, by `malloc` or `new`, and has not freed them.
+/// Whether the bytes are in a live allocation of a kernel, by `malloc` or `new`.
 bool is_in_heap(const void* address, std::size_t size);
 
 }  // namespace kjit_sim

@@ -1,10 +1,10 @@
-// Functions of the C library that a GPU has in a better form: calls in the module come here.
+// Replacements for functions of the C library that are more accurate on a GPU; calls in the module are bound to them.
 
 #include <cmath>
 
 namespace {
 
-// Of a number and a NaN, signalling or not, the number.
+// If one is NaN, signalling or not, the other.
 template <typename T>
 T larger(T x, T y) {
   if (x != x) return y;
@@ -33,7 +33,7 @@ double fmin(double x, double y) noexcept {
   return y != y ? x : smaller(x, y);
 }
 
-// Within two units in the last place (CUDA C++ Programming Guide, "Mathematical Functions"); glibc's is just past them.
+// Within two ulps (CUDA C++ Programming Guide, "Mathematical Functions"); glibc's is slightly worse.
 float tanhf(float x) noexcept {
   return static_cast<float>(std::tanh(static_cast<double>(x)));
 }

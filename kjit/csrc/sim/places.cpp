@@ -21,7 +21,7 @@ using Header = ElfW(Ehdr);
 using Section = ElfW(Shdr);
 using Symbol = ElfW(Sym);
 
-/// The symbol table of a module's file; empty where it has none.
+/// The symbol table of a module's file; empty if it has none.
 struct Symbols {
   const Symbol* begin = nullptr;
   const Symbol* end = nullptr;
@@ -37,7 +37,7 @@ Symbols read_symbols(const char* path) {
     memory = mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE, file, 0);
   }
   close(file);
-  if (memory == MAP_FAILED) return {};  // else it stays, for the names
+  if (memory == MAP_FAILED) return {};  // otherwise it stays mapped, for the names
   const char* const bytes = static_cast<const char*>(memory);
   const auto& header = *reinterpret_cast<const Header*>(bytes);
   const auto* const sections = reinterpret_cast<const Section*>(bytes + header.e_shoff);
@@ -49,7 +49,7 @@ Symbols read_symbols(const char* path) {
   return {};
 }
 
-/// A symbol's name for people.
+/// The demangled name of a symbol.
 void demangle(const char* symbol, char* text, std::size_t size) {
   int status = 0;
   char* const name = abi::__cxa_demangle(symbol, nullptr, nullptr, &status);
@@ -57,7 +57,7 @@ void demangle(const char* symbol, char* text, std::size_t size) {
   std::free(name);
 }
 
-/// Leaves of `void (anonymous namespace)::f<int>(T*)` what is before the parameters, without its namespaces.
+/// Reduces `void (anonymous namespace)::f<int>(T*)` to the name, without parameters and namespaces.
 void shorten_function(char* text) {
   char* begin = text;
   int depth = 0;
@@ -125,7 +125,7 @@ Module read_module() {
   for (const Symbol* symbol = symbols.begin; symbol != symbols.end; ++symbol) {
     if (ELF64_ST_TYPE(symbol->st_info) != STT_TLS || symbol->st_shndx == SHN_UNDEF) continue;
     const char* const mangled = symbols.names + symbol->st_name;
-    if (std::strncmp(mangled, "_ZN8kjit_sim12_", 15) == 0) continue;  // the runtime's, which no kernel has to do with
+    if (std::strncmp(mangled, "_ZN8kjit_sim12_", 15) == 0) continue;  // the simulator's own
     static constexpr const char* kBuiltins[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
     bool is_own = std::strncmp(mangled, "_ZN8kjit_sim", 12) == 0 || std::strncmp(mangled, "_ZGV", 4) == 0;
     for (const char* builtin : kBuiltins) is_own |= std::strcmp(mangled, builtin) == 0;
@@ -158,7 +158,7 @@ bool is_in_module(const void* address) {
 
 enum class Line { kNone, kOfHeader, kOwn };
 
-/// Runs addr2line; `kNone` where it is not there or knows nothing.
+/// Runs addr2line; `kNone` if it is missing or finds nothing.
 Line source_line(std::uintptr_t offset, char* text, std::size_t size) {
   char command[1400];
   std::size_t at =
@@ -175,12 +175,12 @@ Line source_line(std::uintptr_t offset, char* text, std::size_t size) {
   if (pipe == nullptr) return Line::kNone;
   bool found = false, is_own = false;
   char line[1200];
-  // Lines of function names and of places, in turn; the innermost frame first.
+  // Lines alternate between function names and locations; the innermost frame is first.
   for (bool is_place = false; std::fgets(line, sizeof(line), pipe) != nullptr;) {
     const bool ends = std::strchr(line, '\n') != nullptr;
     if (!ends) continue;
     line[std::strcspn(line, is_place ? " \n" : "\n")] = '\0';
-    // What the compiler made by itself has no line.
+    // Compiler-generated code has no line.
     const bool has_line = line[0] != '?' && std::strstr(line, ":?") == nullptr;
     if (is_place && !is_own && has_line) {
       const bool is_header = std::strstr(line, "/include/kjit/") != nullptr ||
@@ -220,7 +220,7 @@ bool Module::is_own(std::size_t offset) const {
 
 bool place_of(const void* address, char* text, std::size_t size) {
   const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(address) - this_module().base;
-  // One less: the address is where the call returns to.
+  // Minus one: the address is a return address.
   const Line line = source_line(offset - 1, text, size);
   if (line != Line::kNone) return line == Line::kOwn;
   const char* const slash = std::strrchr(this_module().path, '/');

@@ -1,5 +1,5 @@
-// Spreads the blocks of a launch over OS threads: those of a pool, which takes blocks in order, or, where blocks may
-// wait for each other, one for each block of a cluster, or of the grid.
+// Distribution of the blocks of a launch over OS threads: those of a pool, which take blocks in order, or, if blocks
+// may wait for each other, one for each block of a cluster, or of the grid.
 
 #include "pool.h"
 
@@ -27,13 +27,13 @@ struct Pool {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t work = PTHREAD_COND_INITIALIZER;
   pthread_cond_t done = PTHREAD_COND_INITIALIZER;
-  pid_t process = 0;  // whose the helpers are: a fork leaves them behind
+  pid_t process = 0;  // the helpers' process: a fork does not copy them
   int helpers = 0;    // OS threads besides the caller's
-  int running = 0;    // of them, in this launch
-  int wanted = 0;     // that may still join
+  int running = 0;    // helpers in this launch
+  int wanted = 0;     // helpers that may still join
   Launch* launch = nullptr;
 
-  pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;  // held while the helpers are at a launch
+  pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER;  // held while helpers work on a launch
 };
 constinit Pool pool;
 
@@ -58,7 +58,7 @@ std::uint64_t seed_of(std::uint64_t number) {
   return seed == 0 ? 0 : (seed + number) * 0x9e3779b97f4a7c15 | 1;
 }
 
-/// The worker of this OS thread. Pages of it that are never touched cost nothing.
+/// The worker of this OS thread. Its untouched pages cost nothing.
 Worker& this_worker() {
   if (worker == nullptr) {
     worker = new Worker;
@@ -92,7 +92,7 @@ void take_blocks(Launch& launch) {
   w.stacks.shrink();
 }
 
-/// Waits until there is work, with the pool's mutex held. False: there was none for a while.
+/// Waits for work, with the pool's mutex held. False after a while without any.
 bool await_work() {
   constexpr int kPatience = 1;  // seconds
   timespec end;
@@ -104,7 +104,7 @@ bool await_work() {
   return true;
 }
 
-/// Works on launches, and ends where none come: each module has a pool, and a process may load hundreds.
+/// Works on launches, and exits after a while without any: each module has a pool, and a process may load hundreds.
 void* help(void*) {
   pthread_mutex_lock(&pool.mutex);
   while (await_work()) {
@@ -141,7 +141,7 @@ void run_with_pool(Launch& launch) {
   const std::uint64_t threads = launch.blocks * count_of(launch.block);
   int helpers = threads < kThreadsWorthHelp ? 0 : os_threads() - 1;
   if (launch.blocks - 1 < static_cast<std::uint64_t>(helpers)) helpers = static_cast<int>(launch.blocks - 1);
-  // A launch from another thread while the helpers are busy does without them.
+  // A launch from another thread while the helpers are busy runs without them.
   const bool has_pool = helpers > 0 && pthread_mutex_trylock(&pool.launching) == 0;
   if (has_pool) {
     pthread_mutex_lock(&pool.mutex);
@@ -164,7 +164,7 @@ void run_with_pool(Launch& launch) {
 /// OS threads that run the blocks of clusters, one cluster after another.
 struct Team {
   Launch* launch;
-  std::uint64_t first;  // cluster, and how many further the next ones are
+  std::uint64_t first;  // the first cluster, and the distance to the next
   std::uint64_t step;
   Cluster cluster;
   pthread_barrier_t meeting;
@@ -175,7 +175,7 @@ struct Member {
   std::uint32_t rank;
 };
 
-/// The block of this rank in a cluster, both by number.
+/// The index of the block with this rank in a cluster.
 std::uint64_t block_of(const Launch& launch, std::uint64_t cluster, std::uint32_t rank) {
   const dim3& dim = launch.cluster;
   const std::uint64_t in_x = launch.grid.x / dim.x, in_y = launch.grid.y / dim.y;
@@ -185,7 +185,7 @@ std::uint64_t block_of(const Launch& launch, std::uint64_t cluster, std::uint32_
   return x + launch.grid.x * (y + launch.grid.y * z);
 }
 
-/// Whether all OS threads of the launch are there; waits until that is known.
+/// Waits until it is known whether all OS threads of the launch have started; returns whether they have.
 bool await_all(Launch& launch) {
   pthread_mutex_lock(&launch.grid_mutex);
   while (!launch.is_manned && !launch.failed) pthread_cond_wait(&launch.grid_moved, &launch.grid_mutex);
@@ -210,7 +210,7 @@ void run_as_member(const Member& member) {
     const std::uint64_t block = block_of(launch, cluster, w.rank);
     w.random = seed_of(block);
     if (__atomic_load_n(&launch.failed, __ATOMIC_ACQUIRE)) {
-      end_in_cluster(w);  // others of it may have begun
+      end_in_cluster(w);  // other blocks of it may have started
     } else {
       run_block(w, block);
     }
@@ -231,7 +231,7 @@ void* run_one_on_its_own(void* member) {
   return nullptr;
 }
 
-/// Runs a launch whose blocks may wait for each other: those of a cluster, or all of a cooperative launch.
+/// Runs a launch whose blocks may wait for each other: a cluster launch or a cooperative one.
 void run_in_teams(Launch& launch) {
   const auto size = static_cast<std::uint32_t>(count_of(launch.cluster));
   const std::uint64_t clusters = launch.blocks / size;

@@ -1,4 +1,4 @@
-// How an OS thread works on a launch.
+// The work of an OS thread in a launch.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace kjit_sim {
 
-/// Sets a worker up for a launch. `seed` other than 0 varies the order of threads.
+/// Prepares a worker for a launch. A `seed` other than 0 randomises the order of threads.
 void begin_launch(Worker& w, Launch& launch, std::uint64_t seed);
 
 /// Runs one block of the worker's launch to its end; false when it failed.

@@ -1,5 +1,5 @@
-// The CUDA runtime's C API for the simulated device: one H200, whose memory is the host's. Everything is done when a
-// call returns, so streams and events are in order by themselves.
+// The CUDA runtime's C API for the simulated device: one H200, whose memory is host memory. All calls are synchronous,
+// so streams and events are trivially ordered.
 
 #include <kjit_sim/launch.h>
 #include <sys/mman.h>
@@ -19,13 +19,13 @@ namespace {
 
 constexpr std::size_t kSharedWithoutAsking = 48 * 1024;
 constexpr std::size_t kSharedPerSm = 228 * 1024;
-constexpr std::size_t kSharedReserved = 1024;  // of each block, by the system
+constexpr std::size_t kSharedReserved = 1024;  // per block, by the system
 constexpr int kThreadsPerSm = 2048;
 constexpr int kBlocksPerSm = 32;
 constexpr int kSmCount = 132;
 constexpr std::uint32_t kPortableCluster = 8;  // blocks
 
-/// What is known of a kernel: how to call it, and what was set for it.
+/// A registered kernel: how to call it, and its attributes.
 struct Kernel {
   const void* address;
   Invoker invoker;
@@ -34,12 +34,12 @@ struct Kernel {
   bool may_have_large_clusters;
 };
 
-// Open addressing; kernels are never forgotten, and a table of this size never fills in practice.
+// Open addressing; kernels are never removed, and a table of this size does not fill in practice.
 constexpr std::size_t kMaxKernels = 1 << 14;
 Kernel kernels[kMaxKernels];
 pthread_mutex_t kernels_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/// Its entry, made where there is none; with `kernels_mutex` held.
+/// The entry of a kernel, created if necessary; with `kernels_mutex` held.
 Kernel* entry_of(const void* address) {
   std::size_t place = reinterpret_cast<std::size_t>(address) / 16 * 0x9e3779b97f4a7c15 >> 50;
   for (std::size_t tries = 0; tries < kMaxKernels; ++tries, place = (place + 1) % kMaxKernels) {
@@ -68,7 +68,7 @@ cudaError_t set_error(cudaError_t error) {
   return error;
 }
 
-/// An error with words of its own, which `cudaGetErrorString` gives for it.
+/// An error with a custom text, which `cudaGetErrorString` returns for it.
 cudaError_t set_report(const char* text) {
   std::snprintf(last_report, sizeof(last_report), "%s", text);
   return set_error(cudaErrorLaunchFailure);
@@ -98,7 +98,7 @@ int blocks_per_sm(int threads, std::size_t smem) {
   return blocks < kBlocksPerSm ? blocks : kBlocksPerSm;
 }
 
-/// Blocks of the largest cluster of a kernel.
+/// The largest cluster size of a kernel, in blocks.
 std::uint64_t max_cluster(const Kernel& kernel) {
   return kernel.may_have_large_clusters ? kMaxCluster : kPortableCluster;
 }
@@ -138,7 +138,7 @@ cudaError_t launch_kernel(const void* address, dim3 grid, dim3 block, void** par
   return run(launch) ? cudaSuccess : set_report(launch.report);
 }
 
-/// The blocks of a cluster that a launch asks for.
+/// The cluster size that a launch requests.
 dim3 cluster_of(const cudaLaunchConfig_t& config) {
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const auto& dim = config.attrs[i].val.clusterDim;
@@ -162,7 +162,7 @@ void launch_or_throw(const void* kernel, dim3 grid, dim3 block, void** parameter
     throw LaunchError(last_report);
   }
   if (error == cudaSuccess || hooks.launch_begin == nullptr) return;
-  // Where mistakes are looked for, a launch that nobody asks about is one.
+  // In check mode, an unchecked launch error is thrown.
   last_error = cudaSuccess;
   char name[200], line[260];
   name_of_kernel(kernel, name, sizeof(name));
@@ -264,7 +264,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   return cudaSuccess;
 }
 
-// CUDA's device queries on an NVIDIA H200.
+// The attributes of an NVIDIA H200.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device != 0) return set_error(cudaErrorInvalidDevice);
   switch (attribute) {
@@ -384,14 +384,13 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ad
   return cudaSuccess;
 }
 
-// How blocks fit an SM by threads and by shared memory: a kernel's registers and its static shared memory are not
-// known.
+// Occupancy by threads and shared memory: a kernel's registers and its static shared memory are unknown.
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel, int threads, size_t smem) {
   if (kernel == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
   const int carveout = kjit_sim::find_kernel(kernel).carveout;
   *blocks = kjit_sim::blocks_per_sm(threads, smem);
   if (carveout >= 0) {
-    // The capacities of sm_90, in KiB: CUDA C++ Programming Guide, "Compute Capability 9.0, Shared Memory".
+    // Shared memory capacities of sm_90 in KiB: CUDA C++ Programming Guide, "Compute Capability 9.0, Shared Memory".
     static constexpr std::size_t kCapacities[] = {0, 8, 16, 32, 64, 100, 132, 164, 196, 228};
     const std::size_t asked = kjit_sim::kSharedPerSm / 100 * static_cast<std::size_t>(carveout);
     for (const std::size_t capacity : kCapacities) {
@@ -417,7 +416,7 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void*
   return cudaSuccess;
 }
 
-// An H200 has clusters of every size as often as their blocks fit.
+// An H200 supports clusters of every size, as many as fit.
 cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* kernel, const cudaLaunchConfig_t*) {
   if (kernel == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
   *size = static_cast<int>(kjit_sim::max_cluster(kjit_sim::find_kernel(kernel)));
@@ -567,7 +566,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   return cudaSuccess;
 }
 
-// Of the driver's functions there is one: what its errors mean, which have the runtime's numbers.
+// The only driver function: descriptions of errors, which have the runtime's numbers.
 static int driver_error_string(int result, const char** text) {
   *text = nullptr;
   switch (result) {

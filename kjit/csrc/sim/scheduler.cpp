@@ -1,5 +1,5 @@
-// Runs the threads of a block on one OS thread: each on a stack of its own, changed where it waits. A thread that ends
-// without having waited leaves its stack to the next one, without a change of stacks.
+// Runs the threads of a block on one OS thread: each on a stack of its own, switching where it waits. A thread that
+// ends without having waited passes its stack on to the next one, without a switch.
 
 #include "scheduler.h"
 
@@ -43,8 +43,8 @@ std::uint64_t next_random(Worker& w) {  // xorshift64
   return w.random;
 }
 
-/// The thread that runs next, or null: those that can go on before those that have not started, because fewer stacks
-/// are in use then.
+/// The next thread to run, or null: runnable threads before those that have not started, which keeps fewer stacks in
+/// use.
 Thread* pick(Worker& w, bool prefer_new = false) {
   const bool has_new = w.next_new < w.threads_in_block;
   if (has_new && w.queue_size > 0 && w.random != 0) prefer_new = next_random(w) % 2 != 0;
@@ -74,7 +74,7 @@ void set_current(Worker& w, Thread& thread) {
 
 void thread_main();
 
-/// The context of a thread that is about to run, where a new one gets a stack; null where there is no memory for one.
+/// The context of a thread that is about to run; a new one gets a stack. Null if memory is exhausted.
 void* context_of(Worker& w, Thread& thread) {
   if (thread.stack == nullptr) {
     thread.stack = w.stacks.take();
@@ -85,7 +85,7 @@ void* context_of(Worker& w, Thread& thread) {
 }
 constexpr const char* kNoStack = "there is no memory for the stack of another thread of the block";
 
-/// Lets `next` run; comes back when `self`, which is set up to go on or to wait, can go on.
+/// Runs `next`; returns when `self`, which is set up as runnable or waiting, is resumed.
 void switch_to(Worker& w, Thread& self, Thread& next) {
   void* const context = context_of(w, next);
   if (context == nullptr) fail(kNoStack);
@@ -120,9 +120,9 @@ void complete_barrier(Worker& w, int id) {
   }
 }
 
-/// From which lane a shuffle reads: PTX ISA, "shfl.sync".
+/// The source lane of a shuffle: PTX ISA, "shfl.sync".
 std::uint32_t source_lane(WarpOp op, std::uint32_t lane, std::uint32_t argument, std::uint32_t width) {
-  const std::uint32_t segment = kLanes - width;  // bits of the lane's number that name its segment
+  const std::uint32_t segment = kLanes - width;  // bits of the lane index that select its segment
   const std::uint32_t first = lane & segment;
   const std::uint32_t last = op == WarpOp::kShuffleUp ? first : first | (~segment & (kLanes - 1));
   argument &= kLanes - 1;
@@ -166,7 +166,7 @@ void for_each_lane(std::uint32_t lanes, F&& f) {
   for (; lanes != 0; lanes &= lanes - 1) f(static_cast<std::uint32_t>(__builtin_ctz(lanes)));
 }
 
-/// Gives each lane of a group that is complete its result.
+/// Sets the result of each lane of a complete group.
 void set_results(Worker& w, Thread* lanes, const Group& group) {
   const std::uint32_t arrived = group.arrived;
   switch (group.op) {
@@ -216,7 +216,7 @@ void set_results(Worker& w, Thread* lanes, const Group& group) {
   }
 }
 
-/// Which group of a warp waits in an operation with a mask; -1 where nobody does.
+/// The group of a warp that waits in an operation with a mask; -1 if there is none.
 int slot_of(const Warp& warp, WarpOp op, std::uint32_t mask) {
   int found = -1;
   for_each_lane(warp.pending, [&](std::uint32_t slot) {
@@ -252,7 +252,7 @@ void exit_thread(Worker& w, Thread& thread) {
   Warp& warp = warp_of(w, thread);
   warp.alive &= ~(1u << lane_of(thread));
   if (hooks.thread_exited != nullptr) hooks.thread_exited(w, thread);
-  // Those who wait for it wait no more.
+  // Lanes that wait for it need not wait any longer.
   for_each_lane(warp.pending, [&](std::uint32_t slot) {
     Group& group = warp.groups[slot];
     if (group.arrived == (group.mask & warp.alive)) complete_group(w, thread.number / kLanes, group);
@@ -280,14 +280,14 @@ void call_kernel(Worker& w) {
   fail("%s", message);
 }
 
-/// What a stack runs: one thread, and as long as nobody else can go on, the threads that follow.
+/// The body of a stack: runs one thread, and while no other can run, further new ones.
 void thread_main() {
   Worker& w = *worker;
   for (;;) {
     Thread& self = *w.current;
     call_kernel(w);
     exit_thread(w, self);
-    if (w.failed) leave_block(w);  // a hook has found something
+    if (w.failed) leave_block(w);  // a hook has found an error
     Thread* const next = pick(w);
     if (next != nullptr && next->state == State::kNew) {
       next->stack = self.stack;
@@ -295,7 +295,7 @@ void thread_main() {
       set_current(w, *next);
       continue;
     }
-    // Nothing is written to this stack from here on, and nobody comes back to it.
+    // This stack is not used from here on, and nothing switches back to it.
     free_stack(w, self);
     void* const context = next != nullptr ? next->context : w.main_context;
     if (next != nullptr) {
@@ -308,7 +308,7 @@ void thread_main() {
   }
 }
 
-/// Lets lanes go on that asked who is with them: those of a warp that asked at the same place. Somebody did.
+/// Resumes lanes that asked for the active mask: those of a warp at the same place. There is at least one.
 bool answer_active_masks(Worker& w) {
   bool any = false;
   for (std::uint32_t i = 0; i < w.threads_in_block; ++i) {
@@ -331,7 +331,7 @@ bool answer_active_masks(Worker& w) {
   return any;
 }
 
-/// Threads that only look at memory again and again may wait for ever: after a long time they do.
+/// Threads that only poll memory may wait forever: after a long time they are considered to.
 void check_patience(Worker& w) {
   constexpr std::int64_t kSeconds = 30;
   timespec now;
@@ -353,7 +353,7 @@ const char* name_of(WarpOp op) {
   return kNames[static_cast<int>(op)];
 }
 
-/// Text that grows in a buffer.
+/// Text that grows in a fixed buffer.
 struct Text {
   char* text;
   std::size_t room;
@@ -374,7 +374,7 @@ bool waits_alike(const Thread& a, const Thread& b) {
          (a.state != State::kBarrier || a.barrier_id == b.barrier_id);
 }
 
-/// Nobody can run, and not all have ended: who waits for what.
+/// No thread can run, and not all have ended: reports which waits for what.
 void report_deadlock(Worker& w) {
   char threads[1600];
   describe_threads(w, threads, sizeof(threads));
@@ -452,7 +452,7 @@ void describe_threads(const Worker& w, char* buffer, std::size_t room) {
     const char* const plural = is_one ? "s" : "";
     switch (first.state) {
       case State::kNew:
-        text.add("%s not begun", is_one ? "has" : "have");
+        text.add("%s not started", is_one ? "has" : "have");
         break;
       case State::kExited:
         text.add("ended");
@@ -534,7 +534,7 @@ bool run_block(Worker& w, std::uint64_t number) {
       if (w.live == 0) break;
       if (answer_active_masks(w)) continue;
       if (w.cluster_waiters > 0 && await_cluster_barrier(w)) continue;
-      // Where all wait for their cluster, it is another of its blocks that has to say why they do so in vain.
+      // If all wait for their cluster, the cause is in another block, which reports it.
       if (w.cluster_waiters < w.live) report_deadlock(w);
       w.failed = true;
       break;
@@ -611,7 +611,7 @@ __attribute__((noinline)) int barrier(BarrierOp op, int id, int count, int predi
     barrier.needed = needed;
     w.pending_barriers |= 1u << id;
   } else if (barrier.needed != needed) {
-    fail("barrier %d is waited at for %u threads and for %u", id, barrier.needed, needed);
+    fail("threads wait at barrier %d for %u threads and for %u", id, barrier.needed, needed);
   }
   ++barrier.arrived;
   barrier.votes += predicate != 0 ? 1 : 0;
@@ -653,7 +653,7 @@ __attribute__((noinline)) std::uint64_t warp_op(WarpOp op, std::uint32_t mask, s
   }
   int slot = slot_of(warp, op, mask);
   if (slot < 0) {
-    // A lane that waits for this one, and that this one would wait for, waits for ever.
+    // If two lanes would wait for each other, they wait forever.
     for_each_lane(warp.pending, [&](std::uint32_t each) {
       const Group& other = warp.groups[each];
       const std::uint32_t waiting = other.arrived & mask;
@@ -661,7 +661,7 @@ __attribute__((noinline)) std::uint64_t warp_op(WarpOp op, std::uint32_t mask, s
       fail("lane %u calls %s(0x%08x) while lane %d of its warp waits in %s(0x%08x)", lane, name_of(op), mask,
            __builtin_ctz(waiting), name_of(other.op), other.mask);
     });
-    // Each of the others who wait is in one group: there is one left.
+    // Each of the other waiting lanes is in one group: one is free.
     slot = __builtin_ctz(~warp.pending);
     warp.pending |= 1u << slot;
     warp.groups[slot] = {mask, 0, op};
@@ -700,12 +700,12 @@ __attribute__((noinline)) void yield() {
   Thread& self = *w.current;
   self.where = __builtin_return_address(0);
   if (w.is_overdue) leave_overdue(w, self.where);
-  if (__atomic_load_n(&w.launch->failed, __ATOMIC_RELAXED)) leave_block(w);  // what it waits for may never come
+  if (__atomic_load_n(&w.launch->failed, __ATOMIC_RELAXED)) leave_block(w);  // the event it waits for may never happen
   make_ready(w, self);
   if (++w.idle_yields % (w.live + 1) == 0) {
     answer_active_masks(w);
     pass_cluster_barrier(w);
-    sched_yield();  // other blocks may be what this one waits for
+    sched_yield();  // it may be waiting for other blocks
   }
   if (w.idle_yields % 4096 == 1) check_patience(w);
   Thread* const next = pick(w, true);
@@ -755,7 +755,7 @@ void grid_sync() {
   const Inside inside(w);
   Launch& launch = *w.launch;
   if (!launch.cooperative) fail("a grid can only synchronise in a cooperative launch");
-  // The block first; then one of its threads waits for the other blocks, and the block for it.
+  // First the block; then one of its threads waits for the other blocks, and the block for it.
   barrier(BarrierOp::kPlain, 0, 0, 0);
   if (!w.is_at_grid_sync) {
     w.is_at_grid_sync = true;
@@ -780,13 +780,13 @@ void grid_sync() {
 
 }  // namespace kjit_sim
 
-// What -fsanitize=alignment calls for a pointer that is not aligned as its type needs. The layouts are those of the
-// interface that GCC and Clang share: compiler-rt, ubsan_handlers.h and ubsan_value.h.
+// Called by -fsanitize=alignment for a misaligned pointer. The layouts are those of the interface that GCC and Clang
+// share: compiler-rt, ubsan_handlers.h and ubsan_value.h.
 namespace {
 
 struct TypeName {
   std::uint16_t kind, info;
-  char name[1];  // with quotation marks
+  char name[1];  // in quotation marks
 };
 
 struct Misaligned {
@@ -800,17 +800,17 @@ struct Misaligned {
 }  // namespace
 
 extern "C" void __ubsan_handle_type_mismatch_v1(const Misaligned* found, const void* address) {
-  constexpr std::uint8_t kLoad = 0, kStore = 1, kReference = 2;  // others need not touch the whole of it
+  constexpr std::uint8_t kLoad = 0, kStore = 1, kReference = 2;  // other kinds need not access the whole object
   if (!kjit_sim::is_in_kernel() || found->use > kReference) return;
   const char* const verb = found->use == kLoad ? "reads" : found->use == kStore ? "writes" : "uses";
   char what[400];
-  std::snprintf(what, sizeof(what), "%s %s at the misaligned address %p, which is no multiple of %u", verb,
+  std::snprintf(what, sizeof(what), "%s %s at the misaligned address %p, which is not a multiple of %u", verb,
                 found->type->name, address, 1u << found->log_alignment);
   if (kjit_sim::hooks.accuse != nullptr) kjit_sim::hooks.accuse(what, __builtin_return_address(0));
   kjit_sim::fail("%s:%u: a thread %s", found->file, found->line, what);
 }
 
-// What `assert` calls.
+// Called by `assert`.
 extern "C" void __assert_fail(const char* assertion, const char* file, unsigned line, const char* function) noexcept {
   if (kjit_sim::is_in_kernel()) {
     kjit_sim::fail("%s:%u: %s: assertion `%s' failed", file, line, function, assertion);

@@ -1,5 +1,5 @@
-// The simulator's inside: launches, OS threads, blocks and the threads of a block. The scheduler's parts share it, and
-// a checker that watches a launch (`hooks`) reads it.
+// Internals of the simulator: launches, OS threads, blocks and threads of a block. Shared by the scheduler's parts, and
+// read by a checker that watches a launch (`hooks`).
 
 #pragma once
 
@@ -22,10 +22,10 @@ namespace kjit_sim {
 inline constexpr std::uint32_t kMaxThreads = Stacks::kMost;
 inline constexpr std::uint32_t kLanes = 32;
 inline constexpr std::uint32_t kBarriers = 16;
-inline constexpr std::uint32_t kMaxCluster = 16;          // blocks; more than 8 have to be asked for
+inline constexpr std::uint32_t kMaxCluster = 16;          // blocks; more than 8 must be requested
 inline constexpr std::size_t kMaxDynamicShared = 232448;  // bytes for a block of an H200
 
-/// How many blocks or threads a size stands for.
+/// The number of blocks or threads in an extent.
 inline std::uint64_t count_of(const dim3& size) {
   return std::uint64_t{size.x} * size.y * size.z;
 }
@@ -37,18 +37,18 @@ struct Launch {
   void** parameters;
   dim3 grid;
   dim3 block;
-  dim3 cluster;  // blocks of one
+  dim3 cluster;  // blocks in a cluster
   std::size_t smem = 0;
   bool cooperative = false;
 
   std::uint64_t blocks = 0;      // in the grid
-  std::uint64_t next_block = 0;  // the first that nobody has taken; atomic
-  bool failed = false;           // atomic; `report` says why
-  bool is_overdue = false;       // because a block does not end; set before `failed`
+  std::uint64_t next_block = 0;  // the first unclaimed block; atomic
+  bool failed = false;           // atomic; the cause is in `report`
+  bool is_overdue = false;       // a block did not end in time; set before `failed`
   char report[3000];
-  void* checker = nullptr;  // what it keeps of this launch
+  void* checker = nullptr;  // the checker's state of this launch
 
-  bool is_manned = false;  // all OS threads of blocks that may wait for each other are there
+  bool is_manned = false;  // all OS threads of blocks that may wait for each other have started
   // Cooperative launches: blocks that have not ended, and those that wait at grid_sync.
   pthread_mutex_t grid_mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t grid_moved = PTHREAD_COND_INITIALIZER;
@@ -61,14 +61,14 @@ enum class State : std::uint8_t { kNew, kReady, kRunning, kBarrier, kWarp, kActi
 
 /// One thread of the block that runs on this OS thread.
 struct Thread {
-  void* context = nullptr;  // where it goes on; while it does not run
+  void* context = nullptr;  // saved while it does not run
   char* stack = nullptr;    // lowest address of its stack; null before it starts and after it has ended
   uint3 index{};
-  std::uint32_t number = 0;  // in the block
+  std::uint32_t number = 0;  // index in the block
   State state = State::kNew;
 
   // What it waits for.
-  const void* where = nullptr;  // the address behind the call
+  const void* where = nullptr;  // the return address of the call
   WarpOp op = WarpOp::kSync;
   int barrier_id = 0;
   std::uint32_t mask = 0;
@@ -76,9 +76,9 @@ struct Thread {
   std::uint32_t argument = 0;
   std::uint32_t width = 32;
   std::uint64_t result = 0;
-  std::uint64_t cluster_phase = 0;  // of the cluster's barrier, whose end it has to wait for; 0: it has not arrived
+  std::uint64_t cluster_phase = 0;  // phase of the cluster barrier whose end it waits for; 0: not arrived
 
-  // For a checker: how often its warp and its block have synchronised with it so far.
+  // For a checker: the number of synchronisations of its warp and its block so far.
   std::uint32_t warp_epoch = 0;
   std::uint32_t block_epoch = 0;
 };
@@ -92,8 +92,8 @@ struct Group {
 
 struct Warp {
   std::uint32_t alive = 0;    // lanes that exist and have not exited
-  std::uint32_t pending = 0;  // groups somebody waits in
-  Group groups[kLanes];       // one for each mask and operation; which are in use says `pending`
+  std::uint32_t pending = 0;  // groups with waiting lanes
+  Group groups[kLanes];       // one for each mask and operation; `pending` marks those in use
 };
 
 struct Barrier {
@@ -104,20 +104,20 @@ struct Barrier {
 
 struct Worker;
 
-/// Blocks that run at the same time, each on an OS thread of its own, and reach each other's shared memory.
+/// Blocks that run at the same time, each on an OS thread of its own, and access each other's shared memory.
 struct Cluster {
   dim3 dim;
   std::uint32_t blocks = 1;
   Worker* workers[kMaxCluster] = {};  // by rank
 
-  // The barrier of all its threads. Its phases count from 1.
+  // The barrier of all its threads. Phases are numbered from 1.
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
-  std::uint64_t phases = 0;   // that have ended; atomic
+  std::uint64_t phases = 0;   // completed; atomic
   std::uint32_t missing = 0;  // threads that have neither arrived in this phase nor exited
   std::uint32_t live = 0;     // threads that have not exited
   std::uint32_t running = 0;  // blocks that have not ended
-  std::uint32_t asleep = 0;   // of those, the ones that can do nothing before this phase ends
+  std::uint32_t asleep = 0;   // running blocks that cannot continue before the end of this phase
 };
 
 struct Range {
@@ -125,12 +125,12 @@ struct Range {
   std::size_t size = 0;
 };
 
-/// What ended a block, other than a call of the simulator's by one of its threads (faults.cpp).
+/// What ended a block, other than a call of the simulator by one of its threads (faults.cpp).
 struct Fault {
   enum class Kind : std::uint8_t {
     kNone,
-    kSignal,   // an instruction that the processor could not carry out
-    kOverdue,  // the block has run for too long
+    kSignal,   // an instruction that the processor could not execute
+    kOverdue,  // the block exceeded its time
     kStopped,  // the launch has failed elsewhere
   };
   Kind kind = Kind::kNone;
@@ -138,10 +138,10 @@ struct Fault {
   Access access = Access::kUnknown;
   bool is_overflow = false;  // of the thread's stack
   int signal = 0;
-  int code = 0;                // what the system says of the signal
-  std::uintptr_t address = 0;  // of the memory
+  int code = 0;                // si_code of the signal
+  std::uintptr_t address = 0;  // of the accessed memory
   Thread* thread = nullptr;
-  const void* places[8] = {};  // in the module's code: the instruction or behind it, and where callers go on
+  const void* places[8] = {};  // in the module's code: the instruction or the address after it, and return addresses
   int place_count = 0;
 };
 
@@ -155,56 +155,56 @@ struct Worker {
   std::uint32_t next_new = 0;  // the first thread that has not started
   std::uint32_t warps = 0;
   std::uint32_t block_epoch = 0;  // barriers completed in this block
-  Thread* current = nullptr;      // null outside kernels
+  Thread* current = nullptr;      // null outside of kernels
   void* main_context = nullptr;
   void* dynamic_shared = nullptr;
   std::uint64_t random = 0;       // 0: threads run in order
-  std::uint32_t idle_yields = 0;  // since a thread of the block did anything but look at memory
-  std::int64_t idle_since = 0;    // in seconds of this OS thread's time
-  bool failed = false;            // this block has
+  std::uint32_t idle_yields = 0;  // since a thread of the block last did more than poll
+  std::int64_t idle_since = 0;    // in seconds of this OS thread's CPU time
+  bool failed = false;            // of this block
 
-  // For faults.cpp. A signal handler reads and writes them.
-  volatile bool is_inside = true;    // the simulator's own code runs, which has to come to its end
+  // For faults.cpp. Accessed by a signal handler.
+  volatile bool is_inside = true;    // the simulator's own code runs, and must not be interrupted
   volatile bool is_overdue = false;  // the block has to end
   volatile std::uint64_t blocks_begun = 0;
   Fault fault;
-  const void* calls_library_at = nullptr;  // in a kernel, where one of the simulator's functions uses what it was given
-  std::fenv_t floating_point{};            // how the launch rounds: a signal handler has that of new processes
+  const void* calls_library_at = nullptr;  // return address, while a simulator function accesses a kernel's arguments
+  std::fenv_t floating_point{};            // of the launching thread: a signal handler starts with the default
 
   Cluster own_cluster;               // of a block without others
-  Cluster* cluster = &own_cluster;   // that this block is in
+  Cluster* cluster = &own_cluster;   // that of this block
   std::uint32_t rank = 0;            // of the block in it
   bool has_cluster_barrier = false;  // threads count at the cluster's barrier
   std::uint32_t cluster_waiters = 0;
-  Range variables;          // the module's thread-local ones
-  void* checker = nullptr;  // what it keeps of this OS thread
+  Range variables;          // the module's thread-local variables
+  void* checker = nullptr;  // the checker's state of this OS thread
 
   Thread threads[kMaxThreads];
-  std::uint16_t order[kMaxThreads];  // in which threads start
+  std::uint16_t order[kMaxThreads];  // the order in which threads start
   Warp warp[kMaxThreads / kLanes];
   Barrier barriers[kBarriers];
   std::uint32_t pending_barriers = 0;
   bool is_at_grid_sync = false;
 
-  // Threads that can go on.
+  // Runnable threads.
   std::uint16_t queue[kMaxThreads];
   std::uint32_t queue_begin = 0;
   std::uint32_t queue_size = 0;
 
   Stacks stacks;
-  alignas(16) char signal_stack[64 * 1024];  // for handlers: a thread's own may be what has overflown
+  alignas(16) char signal_stack[64 * 1024];  // for handlers: a thread's own stack may have overflowed
 };
 
-/// The worker of this OS thread; null where no launch has run yet.
+/// The worker of this OS thread; null before its first launch.
 extern constinit thread_local Worker* worker;
 
-/// Whether a thread of a kernel runs on this OS thread now.
+/// Whether this OS thread is running a thread of a kernel.
 inline bool is_in_kernel() {
   return worker != nullptr && worker->current != nullptr;
 }
 
-/// Called at the turns of a launch where set. `thread_changed` comes before a thread runs, with the builtin variables
-/// set. A hook that finds a mistake calls `fail` (only where a thread runs) or writes the launch's report.
+/// Callbacks during a launch, if set. `thread_changed` is called before a thread runs, with the builtin variables set.
+/// A hook that finds an error calls `fail` (only while a thread runs) or writes the launch's report.
 struct Hooks {
   void (*launch_begin)(Launch&) = nullptr;
   void (*launch_end)(Launch&) = nullptr;
@@ -212,27 +212,27 @@ struct Hooks {
   void (*block_end)(Worker&) = nullptr;
   void (*thread_changed)(Worker&, Thread&) = nullptr;
   void (*thread_exited)(Worker&, Thread&) = nullptr;
-  /// All that wait at barrier `id` go on; some threads of the block may have exited instead.
+  /// All that wait at barrier `id` continue; some threads of the block may have exited instead.
   void (*barrier_completed)(Worker&, int id, std::uint32_t arrived) = nullptr;
   /// The lanes `arrived` of a warp have met.
   void (*warp_completed)(Worker&, std::uint32_t warp, std::uint32_t arrived, WarpOp) = nullptr;
-  /// `reader` shuffles from a lane that is not there.
+  /// `reader` shuffles from an inactive lane.
   void (*inactive_lane)(Worker&, Thread& reader, std::uint32_t lane) = nullptr;
-  /// The thread orders memory by the word at `address`, other than by a barrier or with its warp.
+  /// The thread synchronises by the word at `address`, other than by a barrier or with its warp.
   void (*released)(Worker&, Thread&, const void* address) = nullptr;
   void (*acquired)(Worker&, Thread&, const void* address) = nullptr;
-  /// Memory of the simulated GPU.
+  /// Memory of the simulated GPU was allocated.
   void (*allocated)(const void* memory, std::size_t size) = nullptr;
   void (*freed)(const void* memory) = nullptr;
-  /// Fails, with a report that the running thread does `what` ("reads ...") at a place in the code.
+  /// Fails with a report that the running thread does `what` ("reads ...") at a place in the code.
   void (*accuse)(const char* what, const void* place) = nullptr;
 };
 extern constinit Hooks hooks;
 
-/// Runs a launch to its end. False: it failed, and its report says why.
+/// Runs a launch to its end. False: it failed, and its report has the cause.
 bool run(Launch& launch);
 
-/// While it lives, the simulator's own code runs on this OS thread, called by a thread of a kernel.
+/// Marks, during its lifetime, that a thread of a kernel is in the simulator's own code.
 class Inside {
  public:
   Inside() : Inside(*worker) {}
@@ -246,44 +246,44 @@ class Inside {
   bool was_inside_;
 };
 
-/// Sets the report of a launch that has none; the first one stays.
+/// Sets the report of a launch, unless it has one.
 void report(Launch& launch, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-/// Adds to the report of a launch that has one, where there is room.
+/// Appends to the report of a launch, if it has one and room is left.
 void report_more(Launch& launch, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-/// Gives up the block that runs on this OS thread, from the stack of one of its threads.
+/// Aborts the block that runs on this OS thread, from the stack of one of its threads.
 [[noreturn]] void leave_block(Worker& w);
-/// Who of the block waits for what, and where: a line for each, from "\n  threads 0 to 7 wait at ...".
+/// Lists which threads of the block wait for what, and where, one line each: "\n  threads 0 to 7 wait at ...".
 void describe_threads(const Worker& w, char* text, std::size_t size);
 
-/// Lets a thread that waits go on when its turn comes.
+/// Makes a waiting thread runnable.
 void make_ready(Worker& w, Thread& thread);
-/// Lets somebody else run; comes back when `self`, which is set up to wait, can go on.
+/// Runs other threads; returns when `self`, which is set up as waiting, is resumed.
 void suspend(Worker& w, Thread& self);
 
 //
 // Clusters (cluster.cpp)
 //
 
-/// Before the blocks of a cluster begin: each of them has so many threads.
+/// Called before the blocks of a cluster begin; `threads_in_block` is the same for all.
 void begin_cluster(Cluster& cluster, std::uint32_t threads_in_block);
-/// The running thread exits: nobody waits for it any more.
+/// The running thread exits: it is no longer waited for.
 void leave_cluster(Worker& w, Thread& thread);
-/// Lets threads go on whose phase of the cluster's barrier has ended; whether there are any.
+/// Resumes threads whose phase of the cluster's barrier has ended; returns whether there are any.
 bool pass_cluster_barrier(Worker& w);
-/// No thread of the block can go on, and some wait for their cluster: waits until they can. False: they never will.
+/// No thread of the block can run, and some wait for the cluster: waits until they can. False: they never will.
 bool await_cluster_barrier(Worker& w);
-/// The block has ended, or failed.
+/// The block has ended or failed.
 void end_in_cluster(Worker& w);
 
-/// The module's thread-local variables on this OS thread: `__shared__` ones, and the simulator's own few.
+/// The module's thread-local variables on this OS thread: `__shared__` ones, and a few of the simulator.
 const Range& shared_variables();
 
-/// The worker of the cluster whose block has the address in its shared memory, or null.
+/// The worker of the cluster whose block's shared memory contains the address, or null.
 const Worker* owner_of(const Cluster& cluster, const void* address);
 
-/// Where the block's dynamic shared memory can be: a place of the largest size, for this OS thread.
+/// Memory of the maximum size for dynamic shared memory, for this OS thread.
 void* dynamic_shared_memory();
 
 }  // namespace kjit_sim

@@ -1,4 +1,4 @@
-// Where a block's shared memory is: the module's thread-local variables on this OS thread, and the dynamic part.
+// Addresses of a block's shared memory: the module's thread-local variables on this OS thread, and the dynamic part.
 
 #include <kjit_sim/ptx.h>
 #include <link.h>
@@ -68,7 +68,7 @@ std::uint32_t shared_offset(const void* address) {
   const char* const at = static_cast<const char*>(address);
   const char* const dynamic = static_cast<const char*>(worker->dynamic_shared);
   if (is_in(address, dynamic, kMaxDynamicShared)) return static_cast<std::uint32_t>(at - dynamic);
-  // Behind the dynamic part.
+  // After the dynamic part.
   return static_cast<std::uint32_t>(kMaxDynamicShared + static_cast<std::size_t>(at - worker->variables.begin));
 }
 

@@ -1,10 +1,9 @@
-// Each module has a simulator of its own, and signal handlers belong to the process. The first module that runs a
-// kernel provides them for all, and stays in the process; tvm-ffi's table of global functions tells the others where
-// they are.
+// Each module has its own simulator, but signal handlers belong to the process. The first module that runs a kernel
+// provides them for all, and stays in the process; the others find them through tvm-ffi's table of global functions.
 //
-// The handlers are there while any kernel runs. A signal that no module takes for its own goes to the handler that was
-// there before. Somebody else may put one ahead of ours meanwhile, which comes back to ours if it is a good one: then
-// ours stays where it is, and hands on.
+// The handlers are installed while any kernel runs. A signal that no module claims is passed to the previous handler.
+// Other code may install a handler in front of ours meanwhile, which chains to ours if it is well-behaved: then ours
+// stays installed, and only passes signals on.
 
 #include "signals.h"
 
@@ -23,13 +22,13 @@ namespace kjit_sim {
 
 namespace {
 
-/// A module that runs kernels; never freed, for a handler may be looking at it.
+/// A module that runs kernels; never freed, because a handler may be using it.
 struct Module {
-  Taker take = nullptr;  // atomic; null again when the module goes
+  Taker take = nullptr;  // atomic; null again when the module is unloaded
   Module* next = nullptr;
 };
 
-/// What modules share. Those of other versions of kjit have it under another name.
+/// The state that modules share. Other versions of kjit use another name.
 struct Signals {
   void (*add)(Module& module);
   void (*begin)();
@@ -38,21 +37,21 @@ struct Signals {
 constexpr const char kName[] = "kjit.simulator.signals.1";
 
 //
-// In the module that provides the handlers
+// The module that provides the handlers
 //
 
 struct Handlers {
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   int launches = 0;
   Module* modules = nullptr;  // atomic
-  // What was there when ours was put ahead of it: more than one where others came in between.
+  // The previous handlers: several, if others were installed in between.
   static constexpr int kMaxBefore = 8;
   struct sigaction before[kSignalCount][kMaxBefore];
   int count[kSignalCount] = {};  // atomic
 };
 Handlers handlers;
 
-/// How often an OS thread is in `hand_on`.
+/// The nesting depth of `hand_on` on an OS thread.
 struct Visit {
   pid_t thread;
   int depth;
@@ -78,7 +77,7 @@ Visit* visit_of(pid_t thread) {
   return nullptr;
 }
 
-/// As if there were no handler of ours.
+/// As if our handler were not installed.
 void hand_on(int index, siginfo_t* info, void* context) {
   const int signal = kSignals[index];
   Visit* const visit = visit_of(this_thread());
@@ -90,9 +89,9 @@ void hand_on(int index, siginfo_t* info, void* context) {
   const bool is_ignored = !has_info && action.sa_handler == SIG_IGN;
   const bool was_sent = info->si_code <= 0;
   if ((!has_info && action.sa_handler == SIG_DFL) || (is_ignored && !was_sent)) {
-    if (signal != SIGURG) {  // which does nothing by default
+    if (signal != SIGURG) {  // ignored by default
       std::signal(signal, SIG_DFL);
-      // An instruction that failed does so again; a signal that was sent has to be sent again.
+      // A failing instruction faults again; a sent signal has to be sent again.
       if (was_sent) syscall(SYS_tgkill, getpid(), this_thread(), signal);
     }
   } else if (has_info) {
@@ -166,7 +165,7 @@ void end_launch_anywhere() {
 
 const Signals own{&add_module, &begin_launch_anywhere, &end_launch_anywhere};
 
-/// Keeps this module in the process for ever.
+/// Keeps this module loaded for the life of the process.
 void pin() {
   Dl_info module;
   if (dladdr(reinterpret_cast<const void*>(&handlers), &module) != 0) {
@@ -175,7 +174,7 @@ void pin() {
 }
 
 //
-// In every module
+// All modules
 //
 
 int tell(void* signals, const TVMFFIAny*, std::int32_t, TVMFFIAny* result) {
@@ -203,7 +202,7 @@ const Signals* find_signals() {
   const bool is_ours = TVMFFIFunctionSetGlobal(&name, function, 0) == 0;
   TVMFFIObjectDecRef(function);
   if (is_ours) return &own;
-  // Another module has been sooner.
+  // Another module was faster.
   TVMFFIObjectHandle error = nullptr;
   TVMFFIErrorMoveFromRaised(&error);
   if (error != nullptr) TVMFFIObjectDecRef(error);
@@ -216,7 +215,7 @@ const Signals& signals() {
   return *found;
 }
 
-/// This module among the others.
+/// Registers this module with the others.
 struct Membership {
   Module* module = nullptr;
   ~Membership() {

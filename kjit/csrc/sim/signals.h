@@ -1,4 +1,4 @@
-// The signals that kernels may raise, while any module of the process runs a kernel.
+// Signals that kernels may raise, while any module of the process runs a kernel.
 
 #pragma once
 
@@ -8,14 +8,14 @@
 
 namespace kjit_sim {
 
-/// SIGURG is for clocks: nothing is lost where one arrives late, for by default it is ignored.
+/// SIGURG is for timers: it is ignored by default, so that a late one is harmless.
 inline constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGURG};
 inline constexpr int kSignalCount = sizeof(kSignals) / sizeof(kSignals[0]);
 
-/// Called in a handler; does not come back, or says whether the signal was this module's.
+/// Called in a handler; does not return, or returns whether the signal was this module's.
 using Taker = bool (*)(int signal, siginfo_t* info, void* context);
 
-/// From here on to `end_signals` this module's `take` is asked about each of these signals. Launches may overlap.
+/// Until `end_signals`, this module's `take` is called for each of these signals. Launches may overlap.
 void begin_signals(Taker take);
 void end_signals();
 

@@ -1,4 +1,4 @@
-// As host.cpp, for what needs the CUDA runtime; linked into every CUDA module that kjit builds.
+// The counterpart of host.cpp for functions that need the CUDA runtime; linked into every CUDA module that kjit builds.
 
 #include <kjit/launch.cpp>
 #include <kjit/runtime.cpp>

@@ -1,4 +1,4 @@
-// Everything that the headers only declare under -DKJIT_PRECOMPILED, in one unit; linked into every module that kjit
+// All functions that the headers only declare under -DKJIT_PRECOMPILED, in one unit; linked into every module that kjit
 // builds.
 
 #include <kjit/detail/ffi_python.cpp>
@@ -9,13 +9,13 @@
 #include <kjit/tensor.cpp>
 #include <kjit/utils.cpp>
 
-/// What `teach` in kjit/runtime/exported.py found out.
+/// Stores the findings of `teach` in kjit/runtime/exported.py.
 KJIT_EXPORT(_kjit_know_lazy_bits, [](std::uint64_t object_deleter, std::uint64_t dlpack_deleter, std::uint64_t offset,
                                      std::uint64_t conjugate, std::uint64_t opposite) {
   kjit::ffi_details::lazy_bits = {object_deleter, dlpack_deleter, offset, conjugate, opposite};
 })
 
-// -- what Python calls in place of a function of tvm-ffi
+// -- the call slot of kjit's subclass of tvm-ffi's function type
 
 extern "C" {
 #define KJIT_PYTHON(Name) __asm__(#Name) __attribute__((weak))
@@ -35,7 +35,7 @@ namespace {
 
 using Call = void*(void* function, void* arguments, void* named);
 
-// What `_kjit_function_type` was told.
+// Set by `_kjit_function_type`.
 Call* call_of_base = nullptr;
 void* on_error = nullptr;
 
@@ -54,7 +54,7 @@ void* call_and_explain(void* function, void* arguments, void* named) {
   if (answer != nullptr) {
     kjit_py_release(answer);
     kjit_py_put_error(type, error, traceback);
-  } else {  // it has raised another
+  } else {  // it has raised another exception
     for (void* each : {type, error, traceback}) {
       if (each != nullptr) kjit_py_release(each);
     }
@@ -79,9 +79,9 @@ constexpr unsigned kDefaultFlags = 1U << 18;
 
 }  // namespace
 
-/// For kjit/runtime/exported.py: a new type, derived from tvm-ffi's of functions. Its calls are those of `base`, but
-/// that each which fails is told to `explain(function, arguments, error)`, whose own exception then takes the place of
-/// that error. All are addresses; 0 where Python's functions are not in the process. This module has to stay loaded.
+/// For kjit/runtime/exported.py: a new type derived from tvm-ffi's function type. Calls are those of `base`; if one
+/// fails, `explain(function, arguments, error)` is called, and an exception that it raises replaces the error.
+/// Arguments and result are addresses; 0 if Python's functions are not in the process. This module has to stay loaded.
 KJIT_EXPORT(_kjit_function_type, [](std::uint64_t base, std::uint64_t explain) -> std::uint64_t {
   if (kjit_py_take_lock == nullptr || kjit_py_slot == nullptr || kjit_py_derived_type == nullptr) return 0;
   const kjit::ffi_details::python::Lock lock;
@@ -91,7 +91,7 @@ KJIT_EXPORT(_kjit_function_type, [](std::uint64_t base, std::uint64_t explain) -
   if (call_of_base == nullptr) return 0;
   kjit_py_hold(base_type);
   kjit_py_hold(on_error);
-  // Memory as a class statement has it: that which `base` keeps for later is for objects of its own.
+  // Allocation as for a class statement: the free list of `base` is for objects of its own type.
   static TypeSlot slots[] = {{kCall, reinterpret_cast<void*>(call_and_explain)},
                              {kAllocate, reinterpret_cast<void*>(kjit_py_allocate)},
                              {kFree, reinterpret_cast<void*>(kjit_py_free)},
@@ -100,7 +100,7 @@ KJIT_EXPORT(_kjit_function_type, [](std::uint64_t base, std::uint64_t explain) -
   return reinterpret_cast<std::uint64_t>(kjit_py_derived_type(&spec, base_type));
 })
 
-/// Takes anything: whether tvm-ffi can hand a value over, a call of it tells.
+/// Accepts any argument: a call of it shows whether tvm-ffi can pass a value.
 extern "C" __attribute__((visibility("default"))) int __tvm_ffi__kjit_take(void*, const TVMFFIAny*, std::int32_t,
                                                                            TVMFFIAny*) {
   return 0;

@@ -1,9 +1,9 @@
-// Launches of kernels that NVRTC has compiled: linked into each module that is built so.
+// Launches of kernels that NVRTC has compiled; linked into each module that is built that way.
 //
-// The host half of such a module takes a kernel's address as ever. It is that of a row of a table (written by
-// kjit/engine/compile/kernels_object.py), and CUDA's runtime does not know it. So the linker puts the functions below
-// in the place of those of the runtime that are given a kernel (`--wrap`): they look up the row's kernel, which is
-// loaded at its first use, and pass on what is no row as it is.
+// The host half of such a module still passes a kernel's address. It is that of a row of a table (written by
+// kjit/engine/compile/kernels_object.py), which the CUDA runtime does not know. So the linker redirects the runtime's
+// functions that take a kernel to the functions below (`--wrap`): they replace a row by its kernel, which is loaded at
+// its first use, and pass other addresses through.
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -33,7 +33,7 @@ struct Kernel {
 
 }  // namespace
 
-// The bounds of the table, which the linker defines.
+// The bounds of the table, defined by the linker.
 extern "C" __attribute__((visibility("hidden"), weak)) const Kernel __start_kjit_kernels[];
 extern "C" __attribute__((visibility("hidden"), weak)) const Kernel __stop_kjit_kernels[];
 
@@ -41,10 +41,10 @@ namespace {
 
 pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 
-/// The cubin for the current device: of those that run there the one for the newest GPU.
+/// Chooses the cubin for the current device: the one for the newest GPU among those that run on it.
 cudaError_t choose(const Unit& unit, std::int64_t& chosen) {
   chosen = 0;
-  if (unit.count == 1) return cudaSuccess;  // the driver says where it does not fit
+  if (unit.count == 1) return cudaSuccess;  // the driver reports it if it does not fit
   int device = 0, major = 0, minor = 0;
   if (const auto error = cudaGetDevice(&device); error != cudaSuccess) return error;
   if (const auto error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
@@ -82,7 +82,7 @@ cudaError_t load(const Kernel& row, std::int64_t index, cudaKernel_t& kernel) {
   return error;
 }
 
-/// Puts the kernel that `function` is a row of in its place.
+/// Replaces a row of the table by its kernel.
 cudaError_t resolve(const void*& function) {
   const auto address = reinterpret_cast<std::uintptr_t>(function);
   const auto begin = reinterpret_cast<std::uintptr_t>(__start_kjit_kernels);

@@ -1,7 +1,7 @@
-// What kjit's generated functions (kjit/runtime/native.py) do for plain tensors, without a line of Python: an op's asks
-// whether PyTorch has to see the call and goes to the function of its kernel, a declared module's looks the module up.
-// Whatever else there is, the generated function itself does. A Python module; it is compiled against the headers of
-// the torch and the Python that use it, and is used with no other.
+// Fast paths of kjit's generated functions (kjit/runtime/native.py) for plain tensors, without any Python: an op's
+// checks whether PyTorch has to see the call and calls the function of its kernel; a declared module's looks the module
+// up. Everything else is left to the generated function. A Python module, compiled against the headers of the torch and
+// the Python that use it, and used with no other.
 #include <Python.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/TensorImpl.h>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// What native.py says of each parameter.
+// The properties of a parameter, as native.py encodes them.
 enum : unsigned char { kPositional = 1, kTensor = 2, kOptional = 4, kWritten = 8, kTyped = 16, kList = 32 };
 constexpr Py_ssize_t kMostParameters = 64;
 
@@ -35,8 +35,8 @@ class Owned {
 
 // -- tensors
 
-// What `learn` is told. A tensor is an object of Python that holds a pointer to its TensorImpl, at an offset which is
-// torch's own business: the header that says it takes twelve seconds to compile, and looking is certain.
+// Set by `learn`. A tensor is a Python object that holds a pointer to its TensorImpl, at an offset that is private to
+// torch: the header that defines it takes twelve seconds to compile, and searching for it is exact.
 PyTypeObject* tensor_type = nullptr;
 PyTypeObject* parameter_type = nullptr;
 Py_ssize_t impl_offset = 0;
@@ -71,14 +71,14 @@ bool is_in_forward_mode() {
   return PyLong_AsLongAndOverflow(level, &overflow) >= 0 || overflow != 0;
 }
 
-// What a tensor has whose elements do not simply lie in memory.
+// Dispatch keys of tensors whose elements are not simply stored in memory.
 constexpr c10::DispatchKeySet kUnusual({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative,
                                         c10::DispatchKey::ZeroTensor, c10::DispatchKey::NestedTensor,
                                         c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
                                         c10::DispatchKey::Quantized, c10::DispatchKey::MkldnnCPU,
                                         c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
 
-// Whether no part of PyTorch but the kernel has to see a tensor, and a kernel can.
+// Whether a kernel can use the tensor, and nothing else in PyTorch has to see it.
 bool is_plain(PyObject* value, bool records_gradients) {
   if (!is_tensor(value)) {
     return false;
@@ -101,11 +101,10 @@ bool is_thread_watched() {
 
 // -- calls
 
-// The arguments of a call in the order of the parameters; a null for each that is not given.
+// The arguments of a call in parameter order; null if missing.
 using Values = std::array<PyObject*, kMostParameters>;
 
-// False where a call does not fit, or names a parameter with another string than the one that Python keeps of each
-// name.
+// False if a call does not match, or names a parameter with a string that is not the interned one.
 bool bind(Values& values, PyObject* names, const char* kinds, PyObject* const* given, Py_ssize_t positional,
           PyObject* keywords) {
   const Py_ssize_t count = PyTuple_GET_SIZE(names);
@@ -128,9 +127,9 @@ bool bind(Values& values, PyObject* names, const char* kinds, PyObject* const* g
   return true;
 }
 
-// What native.py keeps of a generated function in its `__dict__`: (something, the parameters' names, their kinds).
-PyObject* road_name = nullptr;   // of an op, with what calls its kernel
-PyObject* table_name = nullptr;  // of a declared module, with the modules by index of the device, then by values
+// Entries of a generated function's `__dict__`, made by native.py: (something, the parameters' names, their kinds).
+PyObject* road_name = nullptr;   // of an op, with the function of its kernel
+PyObject* table_name = nullptr;  // of a declared module, with its modules by device index, then by values
 
 PyObject* names_of(PyObject* kept) {
   return PyTuple_GET_ITEM(kept, 1);
@@ -156,7 +155,7 @@ bool is_given(PyObject* value) {
   return value != nullptr && value != Py_None;
 }
 
-// Calls `visit` for each tensor of a list or tuple until one is false; false for what is neither.
+// Calls `visit` for each tensor of a list or tuple until one returns false; false for other objects.
 template <typename Visit>
 bool all_of(PyObject* list, const Visit& visit) {
   if (list == nullptr || !(PyList_CheckExact(list) || PyTuple_CheckExact(list))) {
@@ -185,11 +184,11 @@ bool are_plain(const Values& values, const char* kinds, Py_ssize_t count) {
   return true;
 }
 
-// Adds one to the version of what was written, as PyTorch's own ops do.
+// Increments the version counters of tensors that were written, as PyTorch's own ops do.
 void count_changes(const Values& values, const char* kinds, Py_ssize_t count) {
   const auto count_change = [](PyObject* tensor) {
     c10::TensorImpl* impl = is_tensor(tensor) ? impl_of(tensor) : nullptr;
-    if (impl != nullptr && !impl->is_inference()) {  // which has no such count
+    if (impl != nullptr && !impl->is_inference()) {  // inference tensors have no counter
       impl->bump_version();
     }
     return true;
@@ -218,12 +217,12 @@ PyObject* call_kernel(PyObject* road, PyObject* const* given, size_t flagged_cou
   return result;
 }
 
-// The module that is known for these arguments, by the same keys as in `_generate_call` (kjit/runtime/declared.py);
-// null without an error where there is none.
+// The loaded module for these arguments, by the same keys as in `_generate_call` (kjit/runtime/declared.py); null
+// without an error if there is none.
 PyObject* look_up(PyObject* table, PyObject* const* given, Py_ssize_t positional, PyObject* keywords) {
   PyObject* names = names_of(table);
   const char* kinds = kinds_of(table);
-  const Py_ssize_t count = PyTuple_GET_SIZE(names) - 1;  // and the device
+  const Py_ssize_t count = PyTuple_GET_SIZE(names) - 1;  // the last one is the device
   Values values;
   if (count < 0 || !bind(values, names, kinds, given, positional, keywords) ||
       std::find(values.begin(), values.begin() + count + 1, nullptr) != values.begin() + count + 1 ||
@@ -255,12 +254,11 @@ PyObject* look_up(PyObject* table, PyObject* const* given, Py_ssize_t positional
 
 PyObject* get_dynamo_callback = nullptr;  // or None
 
-// Whether Dynamo has a callback for the functions that run in this thread.
+// Whether Dynamo has a callback for the functions of this thread.
 //
-// A function returns a new reference, but torch 2.6 and 2.7 return one that stays theirs. So it is called twice: only
-// new references add to the count of what they refer to. Between the calls no Python runs, and no other thread.
-// (Objects that are immortal, as None is from Python 3.12 on, are not counted, and nothing is lost by not releasing
-// them.)
+// A function returns a new reference, but torch 2.6 and 2.7 return a borrowed one. So it is called twice: only new
+// references increase the reference count. No Python code and no other thread runs between the calls. (Immortal
+// objects, such as None since Python 3.12, are not counted, and need not be released.)
 bool has_dynamo_callback() {
   PyObject* callback = PyObject_CallNoArgs(get_dynamo_callback);
   const Py_ssize_t count = callback == nullptr ? 0 : Py_REFCNT(callback);
@@ -274,8 +272,8 @@ bool has_dynamo_callback() {
   return has_one;
 }
 
-// Whether Dynamo looks at the functions that run in this thread: then it has put itself in place of the
-// interpreter's loop. It stays there after an error, so that the thread is asked too.
+// Whether Dynamo intercepts the functions of this thread: then it has replaced the interpreter's frame evaluation. It
+// stays installed after an error, so that the thread's callback is checked too.
 bool is_interpreter_watched() {
   if (_PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) == _PyEval_EvalFrameDefault) {
     return false;
@@ -283,9 +281,9 @@ bool is_interpreter_watched() {
   return get_dynamo_callback == Py_None || has_dynamo_callback();
 }
 
-// -- what the interpreter calls in place of a generated function
+// -- the vectorcall of a generated function
 
-vectorcallfunc run_in_python = nullptr;  // as it calls any other; what `learn` is told
+vectorcallfunc run_in_python = nullptr;  // Python's own vectorcall, set by `learn`
 
 PyObject* call_op(PyObject* function, PyObject* const* given, size_t flagged_count, PyObject* keywords) {
   const Owned road(kept_of(function, road_name));
@@ -305,12 +303,12 @@ PyObject* call_declared(PyObject* function, PyObject* const* given, size_t flagg
     if (module != nullptr) {
       return module;
     }
-    PyErr_Clear();  // a value that cannot be hashed: Python says so
+    PyErr_Clear();  // an unhashable value: Python reports it
   }
   return run_in_python(function, given, flagged_count, keywords);
 }
 
-// -- what kjit/runtime calls
+// -- the functions that kjit/runtime calls
 
 PyObject* learn(PyObject*, PyObject* arguments) {
   PyObject* tensor_class = nullptr;

@@ -1,12 +1,12 @@
-// Atomic maximum and minimum of floating-point numbers, and waiting for other blocks of a grid.
+// Atomic maximum and minimum of floating-point numbers, and synchronisation between the blocks of a grid.
 //
 //   device::atomic::max(absmax, value);             // float and double, in global or shared memory
 //   if (threadIdx.x == 0) event->arrive();          // a block that has written its part
-//   if (threadIdx.x == 0) event->wait(num_blocks);  // the one that reads all parts
+//   if (threadIdx.x == 0) event->wait(num_blocks);  // the block that reads all parts
 //
-// Numbers are ordered as IEEE 754's total order has them: -0.0 is smaller than +0.0. A `value` that is NaN changes
-// nothing. A NaN that is in memory counts as larger than infinity or, where its sign bit is set, as smaller than
-// -infinity: let the memory start with a number.
+// Numbers are ordered by IEEE 754's total order: -0.0 is smaller than +0.0. A `value` that is NaN has no effect. A NaN
+// in memory counts as larger than infinity, or, with the sign bit set, as smaller than -infinity: initialise the memory
+// with a number.
 
 #pragma once
 
@@ -19,7 +19,7 @@ namespace kjit::device::atomic::details {
 
 #if defined(USE_ROCM) || defined(__HIP_PLATFORM_AMD__)
 
-// Compare and swap is the one that AMD's GPUs can do in every kind of memory.
+// Compare-and-swap works in every kind of memory of AMD's GPUs.
 template <typename Unsigned>
 KJIT_DEVICE Unsigned order(Unsigned bits) {
   constexpr Unsigned kSign = Unsigned{1} << (8 * sizeof(Unsigned) - 1);
@@ -39,9 +39,9 @@ KJIT_DEVICE Unsigned update_bits(void* addr, Unsigned bits) {
 
 #else
 
-// As signed integers, the bits of numbers without a sign are in order, and all those with a sign are below them. As
-// unsigned integers, the bits of numbers with a sign are in reverse order, and all those without are below them. So the
-// sign of the new number tells which comparison is right, whatever the memory holds.
+// As signed integers, the bits of numbers without a sign are ordered, and above all those with a sign. As unsigned
+// integers, the bits of numbers with a sign are in reverse order, and above all those without. So the sign of the new
+// number selects the comparison, whatever the memory contains.
 template <bool kMax, typename Unsigned>
 KJIT_DEVICE Unsigned update_bits(void* addr, Unsigned bits) {
   using Signed = std::make_signed_t<Unsigned>;
@@ -57,7 +57,7 @@ KJIT_DEVICE Unsigned update_bits(void* addr, Unsigned bits) {
 
 #endif
 
-// A NaN becomes the bits that lose against all others: those of the last NaN of the total order.
+// A NaN becomes the bits that lose against all others: the last NaN of the total order.
 template <bool kMax>
 KJIT_DEVICE float update(float* addr, float value) {
   constexpr unsigned kLoses = kMax ? ~0u : ~0u >> 1;
@@ -73,9 +73,9 @@ KJIT_DEVICE double update(double* addr, double value) {
 
 }  // namespace kjit::device::atomic::details
 
-/// Single PTX instructions on 32-bit words in global memory (not shared: an address there is another one for them),
-/// seen by the whole GPU. "release": what this thread wrote before is seen by whoever reads the word with "acquire" and
-/// finds this or a later value. "relaxed": no such promise.
+/// Single PTX instructions on 32-bit words in global memory (not shared memory, whose addresses differ), at device
+/// scope. "release": what this thread wrote before is visible to a thread that reads this or a later value with
+/// "acquire". "relaxed": no ordering.
 namespace kjit::device::atomic::ptx {
 
 #if KJIT_SIM
@@ -107,7 +107,7 @@ KJIT_DEVICE void red_relaxed_add_u32(std::uint32_t* ptr, std::uint32_t n) {
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(ptr), "r"(n) : "memory");
 }
 
-/// Writes `swap` where the word is `compare`; returns what it was before.
+/// Writes `swap` if the word equals `compare`; returns the old value.
 KJIT_DEVICE std::uint32_t atom_acquire_cas_b32(std::uint32_t* addr, std::uint32_t compare, std::uint32_t swap) {
   std::uint32_t old;
   asm volatile("atom.acquire.gpu.global.cas.b32 %0, [%1], %2, %3;"
@@ -123,7 +123,7 @@ KJIT_DEVICE std::uint32_t load_acquire_u32(const std::uint32_t* addr) {
   return value;
 }
 
-/// Returns what the word was before.
+/// Returns the old value.
 KJIT_DEVICE std::uint32_t atom_acquire_add_u32(std::uint32_t* addr, std::uint32_t n) {
   std::uint32_t old;
   asm volatile("atom.acquire.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(addr), "r"(n) : "memory");
@@ -136,7 +136,7 @@ KJIT_DEVICE std::uint32_t atom_acquire_add_u32(std::uint32_t* addr, std::uint32_
 
 namespace kjit::device::atomic {
 
-/// Makes `*addr` the larger one of `*addr` and `value`; returns what it was before. One atomic operation on an integer.
+/// Sets `*addr` to the larger of `*addr` and `value`; returns the old value. One integer atomic.
 KJIT_DEVICE float max(float* addr, float value) {
   return details::update<true>(addr, value);
 }
@@ -144,8 +144,7 @@ KJIT_DEVICE double max(double* addr, double value) {
   return details::update<true>(addr, value);
 }
 
-/// Makes `*addr` the smaller one of `*addr` and `value`; returns what it was before. One atomic operation on an
-/// integer.
+/// Sets `*addr` to the smaller of `*addr` and `value`; returns the old value. One integer atomic.
 KJIT_DEVICE float min(float* addr, float value) {
   return details::update<false>(addr, value);
 }
@@ -153,20 +152,17 @@ KJIT_DEVICE double min(double* addr, double value) {
   return details::update<false>(addr, value);
 }
 
-/// A counter in global memory with which blocks tell others that they are done. It is one 32-bit word, and zero again
-/// once all that wait have been let go, so that the next launch may use it as it is.
+/// A counter in global memory with which blocks signal that they are done. One 32-bit word, which is zero again once
+/// all waiting threads have passed, so that the next launch can reuse it.
 ///
-/// - It is never constructed: take a word of global memory that the host has set to zero.
-/// - What a thread wrote before `arrive()` can be read after the wait by the thread that waited; by the rest of its
-/// block
-///   after a `__syncthreads()`. Likewise a block whose threads have all written synchronises before one of them
-///   arrives.
-/// - `wait` (one waiting thread in the whole grid) and `wait_multi` (several) use the word differently: an event is for
-/// one
-///   of them.
-/// - Nobody may arrive for the next round before all that wait for this one have been let go: nothing in the word tells
-///   rounds apart. The end of a kernel is enough.
-/// - Those that wait and those that they wait for must run at the same time: a cooperative launch, or a grid that fits.
+/// - It is never constructed: use a word of global memory that the host has set to zero.
+/// - What a thread wrote before `arrive()` is visible to the waiting thread after its wait, and to the rest of its
+///   block after a `__syncthreads()`. A block whose threads have all written synchronises before one of them arrives.
+/// - `wait` (one waiting thread in the grid) and `wait_multi` (several) encode the word differently: an event is for
+///   one of them.
+/// - No thread may arrive for the next round before all waiting threads of this one have passed: rounds are not
+///   distinguished. The end of the kernel is sufficient.
+/// - Waiting and arriving blocks must be resident at the same time: a cooperative launch, or a grid that fits the GPU.
 struct Event {
  public:
   using handle_type = std::uint32_t;
@@ -174,20 +170,20 @@ struct Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  /// The word itself. Only to look at, while nobody arrives or waits.
+  /// The word itself, for inspection while no thread arrives or waits.
   __device__ handle_type& unsafe_get_handle() { return word_; }
 
-  /// Counts `n` producers as done.
+  /// Signals that `n` producers are done.
   __device__ void arrive(std::uint32_t n = 1) { ptx::red_release_add_u32(&word_, n); }
 
-  /// Waits until exactly `num_producers` have arrived, and sets the word back. For one thread of the grid.
+  /// Waits until exactly `num_producers` have arrived, and resets the word. For one thread of the grid.
   __device__ void wait(std::uint32_t num_producers) {
     while (ptx::atom_acquire_cas_b32(&word_, num_producers, 0) != num_producers) {
     }
   }
 
   /// Waits until exactly `num_producers` (less than 2^(32 - kConsumerBits)) have arrived. `num_consumers` (less than
-  /// 2^kConsumerBits, at least 1) wait in all, and the `n` of all calls add up to it: the last one sets the word back.
+  /// 2^kConsumerBits, at least 1) is the total over all waiting calls of their `n`; the last one resets the word.
   template <std::uint32_t kConsumerBits = 16>
   __device__ void wait_multi(std::uint32_t num_producers, std::uint32_t num_consumers, std::uint32_t n = 1) {
     static_assert(kConsumerBits > 0 && kConsumerBits < 32, "the word counts producers and consumers");
@@ -196,13 +192,14 @@ struct Event {
 
     const std::uint32_t before = ptx::atom_acquire_add_u32(&word_, n << kProducerBits);
     std::uint32_t now = before;
-    // Zero: all consumers were there before this one looked again, and the last of them has set the word back.
+    // Zero: all consumers have arrived since the last poll, and the last of them has reset the word.
     while ((now & kProducers) != num_producers) {
       now = ptx::load_acquire_u32(&word_);
       if (now == 0) break;
     }
     if ((before >> kProducerBits) + n == num_consumers) {
-      // Subtracted rather than set to zero, which keeps the chain of read-modify-writes that makes a zero an acquire.
+      // Subtracts instead of storing zero, which continues the release sequence that an acquire of zero synchronises
+      // with.
       ptx::red_relaxed_add_u32(&word_, 0u - ((num_consumers << kProducerBits) + num_producers));
     }
   }

@@ -1,14 +1,13 @@
-// What the blocks of a cluster do together, beside cooperative_groups::this_cluster(): one inline PTX instruction each,
-// of which CUDA has no function.
+// Cluster-level primitives beside cooperative_groups::this_cluster(): one inline PTX instruction each that CUDA has no
+// function for.
 //
 //   device::ptx::mbar_init(&complete, 1);             // one thread of each block
 //   device::ptx::mbar_init_fence();
-//   device::ptx::cluster_arrive_relaxed();            // all threads; then what needs no other block
-//   device::ptx::cluster_wait();                      // from here on the other blocks are there
-//   device::ptx::store_async(rank, &sum, value, &complete);   // `sum` of block `rank`; who waits for `complete` sees
-//   it
+//   device::ptx::cluster_arrive_relaxed();            // all threads; then work that needs no other block
+//   device::ptx::cluster_wait();                      // from here on the other blocks are running
+//   device::ptx::store_async(rank, &sum, value, &complete);   // to `sum` of block `rank`, signalled by `complete`
 //
-// All need sm_90: a kernel that calls one is refused by the assembler for older GPUs.
+// All need sm_90: ptxas rejects a kernel that calls one for older GPUs.
 
 #pragma once
 
@@ -42,27 +41,27 @@ KJIT_DEVICE void store_async(unsigned rank, T* here, T value, std::uint64_t* com
 
 #else
 
-/// Lets whoever has waited for the cluster see the mbarriers that this thread has initialised, also where it arrives
-/// relaxed.
+/// Makes the mbarriers that this thread has initialised visible to threads that have waited for the cluster, even if it
+/// arrives relaxed.
 KJIT_DEVICE void mbar_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-/// Arrives at the barrier of the cluster, once before each `cluster_wait`. What this thread wrote is not made visible
-/// by it: an arrival that does so lets each warp wait for its reads. Every thread of a warp calls.
+/// Arrives at the cluster barrier, once before each `cluster_wait`. Does not make this thread's writes visible: a
+/// releasing arrival makes each warp wait for its outstanding loads. Every thread of a warp calls.
 KJIT_DEVICE void cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
-/// Waits until all threads of the cluster have arrived. It empties the SM's cache. Every thread of a warp calls.
+/// Waits until all threads of the cluster have arrived. Invalidates the SM's L1 cache. Every thread of a warp calls.
 KJIT_DEVICE void cluster_wait() {
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 
 namespace details {
 
-/// Where block `rank` of the cluster has what this one has at `here` in shared memory, as `.shared::cluster`
-/// instructions take it.
+/// The address in block `rank` of the cluster that corresponds to `here` in this block's shared memory, for
+/// `.shared::cluster` instructions.
 KJIT_DEVICE std::uint32_t to_shared_of(unsigned rank, void* here) {
   std::uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(to_shared(here)), "r"(rank));
@@ -71,9 +70,9 @@ KJIT_DEVICE std::uint32_t to_shared_of(unsigned rank, void* here) {
 
 }  // namespace details
 
-/// Writes `value`, of 4 or 8 bytes, to where block `rank` has `here`. Nobody waits for it but those of that block who
-/// wait for its mbarrier `complete`, which has to expect the bytes. For clusters of two blocks and more: elsewhere
-/// compute-sanitizer calls it a mistake.
+/// Writes `value`, of 4 or 8 bytes, to the location of `here` in block `rank`. Asynchronous: only threads of that block
+/// that wait for its mbarrier `complete`, which has to expect the bytes, see it. For clusters of at least two blocks;
+/// compute-sanitizer reports an error otherwise.
 template <typename T>
 KJIT_DEVICE void store_async(unsigned rank, T* here, T value, std::uint64_t* complete) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);

@@ -1,8 +1,8 @@
-// What kernels for the CPU share: a range of the work for each thread, halves converted in vectors.
+// Helpers for CPU kernels: ranges of the work for threads, half types converted in vectors.
 //
 //   parallel_ranges(numel, kStaged, numel > kParallel, [&](int64_t first, int64_t last) { ... });  // a range a thread
-//   Staged<const T> x_part(x_ptr + at, size);  // x_part.data(): floats for fp16_t, else the elements themselves
-//   StagedRow<const T> x_rows(row_size);       // x_rows.move(x_row): the same for a row at a time
+//   Staged<const T> x_part(x_ptr + at, size);  // x_part.data(): floats for fp16_t, the elements themselves otherwise
+//   StagedRow<const T> x_rows(row_size);       // x_rows.move(x_row): the same, one row at a time
 
 #pragma once
 
@@ -26,11 +26,11 @@
 
 namespace kjit {
 
-/// Splits `total` elements into a range for each thread and calls `work(first, last)` for each at the same time; there
-/// is one range where `is_parallel` is false. Ranges begin at multiples of `grain`.
+/// Splits `total` elements into one range for each thread and calls `work(first, last)` for all of them in parallel;
+/// for one range if `is_parallel` is false. Ranges begin at multiples of `grain`.
 ///
-/// As many threads as OpenMP has, which in a process with PyTorch is PyTorch's (`torch.set_num_threads`). What `work`
-/// wrote past the caches is written when this returns. `work` must not throw.
+/// Uses as many threads as OpenMP has, which in a process with PyTorch is PyTorch's setting (`torch.set_num_threads`).
+/// Streaming stores of `work` are complete when this returns. `work` must not throw.
 template <typename Work>
 void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, const Work& work) {
 #if defined(_OPENMP)
@@ -57,13 +57,13 @@ void parallel_ranges(std::int64_t total, std::int64_t grain, bool is_parallel, c
 
 namespace details {
 
-/// Makes the compiler know nothing of a value.
+/// Hides a value from the optimiser.
 template <typename Object>
 [[gnu::always_inline]] inline void forget(Object& object) {
   asm("" : "+m"(object));
 }
 
-/// A word of a value, as it is in memory.
+/// A word of an object representation.
 template <typename Word, typename Object>
 [[gnu::always_inline]] inline Word word_of(const Object& object, std::size_t at) {
   Word word;
@@ -71,15 +71,15 @@ template <typename Word, typename Object>
   return word;
 }
 
-/// Zero if all these words of two values are the same. Not a loop: g++ would unroll it too late to see that they are.
+/// Zero if all these words of two values are equal. Not a loop: g++ would unroll it too late to fold the comparison.
 template <typename Word, typename Object, std::size_t... kAt>
 [[gnu::always_inline]] inline std::uint64_t difference_of(const Object& one, const Object& other,
                                                           std::index_sequence<kAt...>) {
   return (... | (word_of<Word>(one, kAt) ^ word_of<Word>(other, kAt)));
 }
 
-/// Whether the compiler knows that the bytes of two values are the same, whichever they are. Where it does not, as it
-/// may without optimisation, they can be the same nevertheless.
+/// Whether the compiler proves that two values have the same bytes, whatever they are. False does not mean that they
+/// differ, in particular without optimisation.
 template <typename Object>
 [[gnu::always_inline]] inline bool are_known_same(const Object& one, const Object& other) {
   constexpr std::size_t kBytes = sizeof(Object);
@@ -92,8 +92,8 @@ template <typename Object>
 
 }  // namespace details
 
-/// Calls `work(at, size)` for the elements from `first` up to `last` in parts of `kPart`, whose size the compiler
-/// knows, and a last one. With `kSmaller`, what is left is done in parts of that size first: for many short rows.
+/// Calls `work(at, size)` for the elements from `first` to `last` in parts of `kPart`, a compile-time size, then for
+/// the rest. With `kSmaller`, the rest is first done in parts of that size: for many short rows.
 template <std::int64_t kPart = kStaged, std::int64_t kSmaller = 0, typename Work>
 inline void for_parts(std::int64_t first, std::int64_t last, const Work& work) {
   std::int64_t at = first;
@@ -106,9 +106,8 @@ inline void for_parts(std::int64_t first, std::int64_t last, const Work& work) {
 
 namespace details {
 
-/// Whether elements of type `T` are floats while they are staged: those that this x86 CPU converts in vectors, and for
-/// which compilers use slower instructions: for fp16_t before GCC 13 one half at a time, if they do at all; for bf16_t
-/// on AVX2 many.
+/// Whether elements of type `T` are staged as floats: types that this x86 CPU converts in vectors but compilers convert
+/// with slower code (fp16_t before GCC 13 one at a time, if at all; bf16_t on AVX2 with many instructions).
 #if defined(__F16C__)
 template <typename T>
 constexpr bool kIsWidened = std::is_same_v<T, fp16_t>;
@@ -123,17 +122,15 @@ constexpr bool kIsWidened<bf16_t> = true;
 
 }  // namespace details
 
-/// The type of an element while it is staged: float for fp16_t and bf16_t where that is faster, for every other type
-/// what it is.
+/// The type of an element while staged: float for fp16_t and bf16_t if that is faster, otherwise the type itself.
 template <typename T>
 using staged_t = std::conditional_t<details::kIsWidened<std::remove_const_t<T>>,
                                     std::conditional_t<std::is_const_v<T>, const float, float>, T>;
 
 namespace details {
 
-/// How many elements of tensors with elements of types `Ts` are done at once where results go past the caches: two
-/// lines, since more reads in a row wait for memory before the first result goes there; more if a tensor would have
-/// less than a line.
+/// The number of elements processed at once if results are streamed: two cache lines, as longer runs of reads delay the
+/// first store; more if a tensor would get less than a line.
 template <typename... Ts>
 constexpr std::int64_t streamed_part() {
   std::int64_t of_two_lines = kStaged, of_a_line = 0;
@@ -144,15 +141,14 @@ constexpr std::int64_t streamed_part() {
 
 }  // namespace details
 
-/// The size of a part that goes past the caches, and begins with a line of them.
+/// The size of a part that is streamed, and begins at a cache line.
 template <std::int64_t kSize>
 struct StreamedSize : std::integral_constant<std::int64_t, kSize> {};
 
-/// Calls `work(at, size)` for the elements from `first` up to `last` of tensors with elements of types `Ts`: as
-/// `for_parts`, if some are converted; with `streams`, where what is written goes past the caches, in parts of whole
-/// lines, whose `size` is a `StreamedSize`, and a last one; else once, for all of them, since a loop of the compiler's
-/// own does best then. With `streams`, `first` is a multiple of kStaged, and the tensors that are written
-/// `begin_lines`.
+/// Calls `work(at, size)` for the elements from `first` to `last` of tensors with elements of types `Ts`. If some types
+/// are converted, in parts as `for_parts`; with `streams`, for results that are streamed, in parts of whole cache
+/// lines, whose `size` is a `StreamedSize`, then the rest; otherwise once for all elements, since the compiler's own
+/// loop is fastest. With `streams`, `first` is a multiple of kStaged, and the written tensors `begin_lines`.
 template <typename... Ts, typename Work>
 inline void for_staged(std::int64_t first, std::int64_t last, bool streams, const Work& work) {
   if (streams) {
@@ -167,9 +163,8 @@ inline void for_staged(std::int64_t first, std::int64_t last, bool streams, cons
   }
 }
 
-/// `size` elements of a tensor from `data` on: at most kStaged, where `for_staged` makes parts of that size. Without
-/// `kLoad` they are only written, and past the caches if `streams` says so. Changed elements are in the tensor after
-/// `store()`.
+/// `size` elements of a tensor from `data` on: at most kStaged, if `for_staged` makes parts of that size. Without
+/// `kLoad` they are only written, by streaming stores if `streams` is true. Changes are in the tensor after `store()`.
 template <typename T, bool kLoad = true, typename = staged_t<T>>
 class Staged {
  public:
@@ -193,13 +188,13 @@ class Staged<T, false, T> : public Streamed<T> {
 #if defined(__F16C__)
 namespace details {
 
-// Vectors of as many floats as those of the compiler's own loops have, which is what kjit compiles with
-// (-mprefer-vector-width=512): then it sees that these read what a conversion wrote, and keeps it in registers.
+// Vectors as wide as those of the compiler's own loops with kjit's flags (-mprefer-vector-width=512): it can then
+// forward the converted values in registers instead of through memory.
 #if defined(__AVX512F__)
 constexpr std::int64_t kWidened = 16;
 inline void widen_vector(const fp16_t* from, float* to) {
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-  _mm512_storeu_ps(to, _mm512_maskz_cvtph_ps(0xffff, halves));  // g++ warns of the one without a mask
+  _mm512_storeu_ps(to, _mm512_maskz_cvtph_ps(0xffff, halves));  // g++ warns about the variant without a mask
 }
 #else
 constexpr std::int64_t kWidened = 8;
@@ -221,7 +216,7 @@ inline void stream_vector(void* to, __m256i vector) {
   _mm256_stream_si256(static_cast<__m256i*>(to), vector);
 }
 
-/// Rounds `kSize` floats to elements of type `T` at a time.
+/// Rounds `kSize` floats at a time to elements of type `T`.
 template <typename T>
 class Narrowing;
 
@@ -245,17 +240,17 @@ inline void widen_vector(const bf16_t* from, float* to) {
   _mm256_storeu_ps(to, _mm256_castsi256_ps(_mm256_slli_epi32(words, 16)));
 }
 
-// As in kjit/dtype.h: to the nearest, ties to even. A NaN may become an infinity here, and is only noted.
+// As in kjit/dtype.h: to nearest, ties to even. A NaN may become an infinity here, and is only recorded.
 template <>
 class Narrowing<bf16_t> {
  public:
   static constexpr std::int64_t kSize = 16;
-  Narrowing() { asm("" : "+x"(one_), "+x"(below_half_)); }  // kept in registers: g++ makes them anew for each vector
+  Narrowing() { asm("" : "+x"(one_), "+x"(below_half_)); }  // in registers: g++ would reload them for each vector
   __m256i operator()(const float* from) {
     const __m256 first = _mm256_loadu_ps(from), second = _mm256_loadu_ps(from + 8);
     nan_ = _mm256_or_ps(nan_, _mm256_cmp_ps(first, second, _CMP_UNORD_Q));
     const __m256i words = _mm256_packus_epi32(round(first), round(second));
-    return _mm256_permute4x64_epi64(words, 0xd8);  // which the packing has interleaved
+    return _mm256_permute4x64_epi64(words, 0xd8);  // undoes the interleaving of the packing
   }
   bool met_nan() const { return _mm256_movemask_ps(nan_) != 0; }
 
@@ -279,7 +274,7 @@ inline void widen_elements(const T* from, float* to, std::int64_t size) {
   for (std::int64_t i = whole; i < size; ++i) to[i] = static_cast<float>(from[i]);
 }
 
-/// `size` floats as elements of a tensor; with `streams`, past the caches, to whole aligned vectors.
+/// `size` floats as elements of a tensor; with `streams`, by streaming stores to whole aligned vectors.
 template <typename T>
 inline void narrow_elements(const float* from, T* to, std::int64_t size, bool streams) {
   constexpr std::int64_t kSize = Narrowing<T>::kSize;
@@ -291,7 +286,7 @@ inline void narrow_elements(const float* from, T* to, std::int64_t size, bool st
     for (std::int64_t i = 0; i < whole; i += kSize) store_vector(to + i, narrow(from + i));
   }
   std::int64_t done = whole;
-  if (narrow.met_nan()) {  // rare: all of them once more, one at a time
+  if (narrow.met_nan()) {  // rare: all of them again, one at a time
     if (streams) stream_fence();
     done = 0;
   }
@@ -336,7 +331,7 @@ class Staged<T, false, float> {
 };
 #endif
 
-/// The same for a tensor that may be absent: `data()` is null then. Elements are only read.
+/// The same for a tensor that may be absent, then `data()` is null. Elements are only read.
 template <typename T, typename Held = staged_t<T>>
 class StagedOptional {
  public:
@@ -349,9 +344,9 @@ class StagedOptional {
   std::optional<Staged<T, true, Held>> part_;
 };
 
-/// The rows of a tensor, one after another: as `Staged`, for rows of any length. `move(row)` goes to another row, or to
-/// none where it is null, and gives its elements; without `kLoad` they are only written, and past the caches if
-/// `streams` says so. Changed elements are in the tensor after `store()`.
+/// The rows of a tensor, one at a time: `Staged` for rows of any length. `move(row)` moves to another row, or to none
+/// if null, and returns its elements; without `kLoad` they are only written, by streaming stores if `streams` is true.
+/// Changes are in the tensor after `store()`.
 template <typename T, bool kLoad = true>
 class StagedRow {
  public:

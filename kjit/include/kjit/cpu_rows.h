@@ -1,14 +1,14 @@
-// Rows that an index chooses, for kernels on the CPU: the elements of what is written, in parts, and beside each what
-// belongs to it in a row of a table, in a column, or in a number.
+// Rows for CPU kernels: a range of result rows processed in parts, each with the matching data of a table row selected
+// by an index, of a per-column tensor, or of a per-row number.
 //
 //   TableRow src_rows(src_ptr, table_size, index_ptr);
-//   RowRuns runs(first, last, row_size, out_ptr, streams, src_rows);  // of what one thread does
+//   RowRuns runs(first, last, row_size, out_ptr, streams, src_rows);  // the rows of one thread
 //   runs.write_parts([&]<typename Size>(int64_t at, Size size, const auto& beside) {
 //     const float* src_row = std::get<0>(beside.data);
-//     ...                                                             // src_row[i] belongs to out_ptr[at + i]
+//     ...                                                             // src_row[i] matches out_ptr[at + i]
 //   });
 //
-// What is done for each row is always inline: it has the instructions of the function in which it stands.
+// Per-row code is always inline, so that it is compiled for the instruction set of its caller.
 
 #pragma once
 
@@ -30,43 +30,43 @@ namespace row_details {
 
 using details::kLineBytes;
 
-constexpr std::int64_t kRun = 5 * kStaged;  // elements of a run of several rows, at most
+constexpr std::int64_t kRun = 5 * kStaged;  // the most elements in a run of several rows
 
-/// How many elements of type `T` are in so many bytes.
+/// The number of elements of type `T` in `bytes` bytes.
 template <typename T>
 constexpr std::int64_t count_in(std::int64_t bytes) {
   return bytes / static_cast<std::int64_t>(sizeof(T));
 }
 
-/// What belongs to the elements of a run: from the first on, and what does behind so many.
+/// Input data of a run: a pointer to its first element, and to the one at an offset.
 template <typename T>
 struct RunData {
   const T* first;
   const T* from(std::int64_t offset) const { return first + offset; }
 };
 
-/// The same where there may be nothing.
+/// The same for a tensor that may be absent.
 template <typename T>
 struct MaybeData {
   const T* first;
   const T* from(std::int64_t offset) const { return first == nullptr ? nullptr : first + offset; }
 };
 
-/// The same where it is the same everywhere.
+/// The same for data that is equal for all elements.
 template <typename T>
 struct SameData {
   const T* first;
   const T* from(std::int64_t) const { return first; }
 };
 
-/// A place in memory whose results are written line by line, and its first line of the caches.
+/// The positions of cache lines in the written memory.
 template <typename T>
 class CacheLines {
  public:
   explicit CacheLines(const T* written)
       : first_(count_in<T>(static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(written) % kLineBytes))) {}
 
-  /// How many elements there are from the element `at` up to the next line.
+  /// The number of elements from element `at` to the next line.
   std::int64_t head(std::int64_t at) const { return (first_ - at) & (kCount - 1); }
 
  private:
@@ -75,22 +75,22 @@ class CacheLines {
   std::int64_t first_;
 };
 
-/// Elements that are done one after another, those of one row or of some short ones, and what belongs to them.
+/// Consecutive elements of one row, or of several short ones, and their input data.
 template <bool kStreams, typename... Data>
 struct Run {
-  static constexpr bool streams = kStreams;  // whether they go past the caches
+  static constexpr bool streams = kStreams;  // results are written by streaming stores
 
-  std::int64_t first;  // in the tensor
-  std::int64_t head;   // how many come before the first line of the caches, where that matters
-  std::int64_t size;   // how many they are
+  std::int64_t first;  // index in the tensor
+  std::int64_t head;   // elements before the first cache line, if that matters
+  std::int64_t size;   // number of elements
   std::tuple<Data...> data;
 };
 
-/// What belongs to a part of a run: a pointer for each of the rows beside.
+/// The input data of a part of a run: one pointer for each operand.
 template <bool kStreams, typename... Data>
 struct Beside {
-  static constexpr bool streams = kStreams;                     // whether the part goes past the caches
-  static constexpr std::bool_constant<kStreams> whole_lines{};  // the same, for the tensor whose lines are known
+  static constexpr bool streams = kStreams;                     // results are written by streaming stores
+  static constexpr std::bool_constant<kStreams> whole_lines{};  // the same, for the tensor of known lines
 
   std::tuple<Data...> data;
 };
@@ -105,7 +105,7 @@ Beside<kStreams, Data...> beside(Data... data) {
   return {.data = {data...}};
 }
 
-/// Calls `work` as `RowRuns::for_parts` has it for `size` elements of a run, `at` behind its first.
+/// Calls `work` for `size` elements of a run, from its element `at` on (see `RowRuns::for_parts`).
 template <typename Work, bool kStreams, typename... Data>
 class RunParts {
  public:
@@ -123,20 +123,19 @@ class RunParts {
   }
 
   const Work& work_;
-  const Run<kStreams, Data...> run_;  // a copy, which stays in registers while stores may change what is in memory
+  const Run<kStreams, Data...> run_;  // a copy: stays in registers although stores may alias
 };
 
-constexpr std::size_t kLargest = 64;  // bytes of the vectors in which rows are copied
-constexpr std::size_t kMany = 4;      // more of them than these are copied so many at a time, in steps
+constexpr std::size_t kLargest = 64;  // bytes in the widest vector for copying rows
+constexpr std::size_t kMany = 4;      // vectors in a step of a longer copy
 
-/// One vector after another, as many as there are numbers `kAt`.
+/// Copies one vector for each index in `kAt`.
 template <std::size_t kVector, std::size_t... kAt>
 [[gnu::always_inline]] inline void copy_vectors(char* to, const char* from, std::index_sequence<kAt...>) {
   (std::memcpy(to + kAt * kVector, from + kAt * kVector, kVector), ...);
 }
 
-/// Copies the `kMany` vectors from `at` on, unless the last of the `bytes` is one of theirs, and moves `at` behind
-/// them; whether it has.
+/// Copies `kMany` vectors from `at` on and advances `at`; false if the last of the `bytes` bytes would be among them.
 template <std::size_t kVector>
 [[gnu::always_inline]] inline bool copy_step(char* to, const char* from, std::size_t& at, std::size_t bytes) {
   if (at + kMany * kVector >= bytes) return false;
@@ -145,20 +144,20 @@ template <std::size_t kVector>
   return true;
 }
 
-/// As many steps as there are, at most one for each number `kStep`.
+/// All remaining steps, at most one for each index in `kStep`.
 template <std::size_t kVector, std::size_t... kStep>
 [[gnu::always_inline]] inline void copy_steps(char* to, const char* from, std::size_t& at, std::size_t bytes,
                                               std::index_sequence<kStep...>) {
   static_cast<void>((... && (static_cast<void>(kStep), copy_step<kVector>(to, from, at, bytes))));
 }
 
-/// `std::memcpy` without a call: `bytes` are at least `kVector`, and fewer than twice as many unless that is kLargest.
-/// They take at most `kSteps` steps; 0: any number, in a loop.
+/// `std::memcpy` without a call. `bytes` is at least `kVector`, and less than twice that unless kVector is kLargest.
+/// Takes at most `kSteps` steps; 0: any number, in a loop.
 template <std::size_t kVector, std::size_t kSteps = 0>
 [[gnu::always_inline]] inline void copy_bytes(char* to, const char* from, std::size_t bytes) {
   if constexpr (kVector == kLargest) {
     std::size_t at = 0;
-    if (bytes > kMany * kVector) {  // then it pays to begin lines
+    if (bytes > kMany * kVector) {  // long enough for aligning the stores to pay off
       std::memcpy(to, from, kVector);
       at = kVector - reinterpret_cast<std::uintptr_t>(to) % kVector;
       if constexpr (kSteps > 0) {
@@ -169,7 +168,7 @@ template <std::size_t kVector, std::size_t kSteps = 0>
     }
     for (; at + kVector < bytes; at += kVector) std::memcpy(to + at, from + at, kVector);
     std::memcpy(to + bytes - kVector, from + bytes - kVector, kVector);
-  } else {  // both ends, which may overlap
+  } else {  // the first and last vector, which may overlap
     char first[kVector], last[kVector];
     std::memcpy(first, from, kVector);
     std::memcpy(last, from + bytes - kVector, kVector);
@@ -178,20 +177,20 @@ template <std::size_t kVector, std::size_t kSteps = 0>
   }
 }
 
-/// A run of several rows, laid side by side.
+/// A run of several rows, packed contiguously.
 struct Packed {
-  std::int64_t row;        // the first that it takes
-  std::int64_t count;      // how many it takes
-  std::int64_t kept;       // the elements that it has of the run before
-  std::int64_t kept_from;  // where these were, behind that one's first
-  std::int64_t begin;      // its first element
+  std::int64_t row;        // the first row
+  std::int64_t count;      // the number of rows
+  std::int64_t kept;       // elements left over from the previous run
+  std::int64_t kept_from;  // their offset in that run
+  std::int64_t begin;      // index of the first element
 };
 
 }  // namespace row_details
 
 using namespace row_details;
 
-/// Whether `kElement(from, to)` does no more than copy an element of type `T`, as far as the compiler sees.
+/// Whether the compiler proves that `kElement(from, to)` only copies an element of type `T`.
 template <typename T, auto kElement>
 [[gnu::always_inline]] inline bool only_copies() {
   T from{}, to{};
@@ -200,15 +199,15 @@ template <typename T, auto kElement>
   return details::are_known_same(from, to);
 }
 
-/// The rows from `first` up to `last` of a tensor in memory from `written` on, each with `row_size` elements, beside
-/// `rows`: each a `TableRow`, `ColumnRow` or `NumberRow`. With `streams`, what is written goes past the caches;
-/// `std::false_type` says that it never does.
+/// The rows from `first` to `last` of a tensor at `written`, each with `row_size` elements, and their operands `rows`:
+/// each a `TableRow`, `ColumnRow` or `NumberRow`. With `streams`, results are written by streaming stores;
+/// `std::false_type` means never.
 ///
-/// A row is read where it is, and so are its results written, but for short ones whose results go past the caches, and
-/// are not whole lines: these are laid side by side in the first-level cache, some hundred elements at a time, since a
-/// line that two of them share would be read from memory first. Elsewhere that costs more than the ends of rows do:
-/// what was just stored can be read in other pieces only once it is in the cache, behind all results stored before,
-/// which wait for their lines.
+/// Rows are read and written in place, except short rows that are streamed and are not whole cache lines: these are
+/// packed in the first-level cache, some hundred elements at a time, since a line shared by two rows would otherwise be
+/// read from memory first. Without streaming, packing costs more than handling the tails of rows: the packed data is
+/// read with other access widths than it was written with, so store-to-load forwarding fails, and the loads wait until
+/// all earlier stores have reached the cache.
 template <typename T, typename Streams, typename... Rows>
 class RowRuns {
  public:
@@ -221,24 +220,24 @@ class RowRuns {
         streams_(streams),
         rows_(rows...) {}
 
-  /// Calls `work(at, size, beside)` for parts of the elements, the first of which is the tensor's element `at`: `size`
-  /// is as for `kjit::for_parts`. Pointers to what belongs to these elements in each of `rows` are the tuple
-  /// `beside.data`, and `beside.streams` says whether they go past the caches. `beside.whole_lines` is the same as a
-  /// type: what is written has its parts where `Streamed` needs them.
+  /// Calls `work(at, size, beside)` for parts of the elements, the first of which is element `at` of the tensor; `size`
+  /// is as for `kjit::for_parts`. The tuple `beside.data` has a pointer to the matching data of each of `rows`, and
+  /// `beside.streams` says whether results are streamed. `beside.whole_lines` is the same as a type: the parts of the
+  /// results are aligned as `Streamed` needs.
   template <typename Work>
   [[gnu::always_inline]] void for_parts(const Work& work) {
     parts<false>(work, std::index_sequence_for<Rows...>());
   }
 
-  /// The same for what is only written, and not read in `work`: the last elements of a row may be done twice, so that
-  /// the compiler knows how many they are.
+  /// The same for results that are only written, and not read in `work`: the last elements of a row may be computed
+  /// twice, so that all sizes are compile-time constants.
   template <typename Work>
   [[gnu::always_inline]] void write_parts(const Work& work) {
     parts<true>(work, std::index_sequence_for<Rows...>());
   }
 
-  /// The same beside one `TableRow`. If `only_copies`, what `work` writes are the rows of the table as they are: those
-  /// that stay in the caches are copied, and `work` is not called for them.
+  /// The same with a single `TableRow`. If `only_copies`, `work` only copies table rows: unless streamed, they are
+  /// copied directly, without calling `work`.
   template <typename Work>
   [[gnu::always_inline]] void move_parts(bool only_copies, const Work& work) {
     if (!move_rows(only_copies)) write_parts(work);
@@ -248,18 +247,18 @@ class RowRuns {
   std::int64_t row_size() const { return row_size_; }
 
  private:
-  // Elements of the largest part below kStaged that the compiler knows: a line, and a power of two.
+  // The largest compile-time part below kStaged, in elements: a cache line, and a power of two.
   static constexpr std::int64_t kLine = count_in<T>(kLineBytes) < 32 ? count_in<T>(kLineBytes) : 32;
   static constexpr bool kMayStream = std::is_same_v<Streams, bool>;
 
-  // How long rows are that are copied without a loop, at most, and how many steps such a one takes.
+  // The longest row that is copied without a loop, and the number of steps for it.
   static constexpr std::size_t kShortRow = 2048, kSteps = kShortRow / (kMany * kLargest) - 1;
 
-  // Elements of the parts that stream: of two lines, and of one.
+  // Elements in streamed parts: one line, and two.
   static constexpr std::int64_t kStreamedLine = count_in<T>(kLineBytes);
   static constexpr std::int64_t kStreamed = 2 * kStreamedLine;
 
-  /// Whether rows are laid side by side, if they go past the caches: short ones, but for those of some whole lines.
+  /// Whether streamed rows are packed: short ones, unless they consist of several whole lines.
   bool packs() const {
     const std::int64_t bytes = row_size_ * static_cast<std::int64_t>(sizeof(T));
     const bool of_lines = lines_.head(0) == 0 && bytes % kLineBytes == 0;
@@ -282,7 +281,7 @@ class RowRuns {
     sized_parts<kTwice, kLine>(work, std::get<kRows>(rows_).template reader<false>(*this)...);
   }
 
-  /// Copies the rows where they are only copied and stay in the caches; whether it has.
+  /// Copies the rows, if they are only copied and not streamed; returns whether it did.
   [[gnu::always_inline]] bool move_rows(bool only_copies) {
     static_assert(sizeof...(Rows) == 1);
     if (!only_copies || static_cast<bool>(streams_)) return false;
@@ -290,7 +289,7 @@ class RowRuns {
     if (is_call_faster(bytes)) {
       copy_rows([bytes](char* to, const char* from) { std::memcpy(to, from, bytes); });
     } else if (bytes > kShortRow) {
-      // Else the compiler, which knows how few steps there are at most, would make straight code of the loop.
+      // Otherwise the compiler, knowing the maximum number of steps, would unroll the loop.
       details::forget(bytes);
       copy_rows([bytes](char* to, const char* from) { copy_bytes<kLargest>(to, from, bytes); });
     } else {
@@ -299,16 +298,15 @@ class RowRuns {
     return true;
   }
 
-  /// Whether a call of `memcpy` copies rows of so many bytes in less time than a loop: long ones, and in a table that
-  /// is far from the core, in a large last-level cache, shorter ones too.
+  /// Whether calling `memcpy` for rows of this size is faster than a loop: for long rows, and for shorter ones in a
+  /// table that only fits a large, distant last-level cache.
   bool is_call_faster(std::size_t bytes) const {
     constexpr std::size_t kLongRow = 3072, kLongFarRow = 512;
     constexpr std::int64_t kFarTable = 64 << 20;
     return bytes >= kLongRow || (bytes >= kLongFarRow && std::get<0>(rows_).table_bytes(*this) >= kFarTable);
   }
 
-  /// Straight code for each size of the vectors in which rows are copied: branches that are foreseen, which a loop's
-  /// last one is not.
+  /// Straight-line code for each vector size: its branches are predictable, unlike the exit of a loop.
   template <std::size_t kVector>
   [[gnu::always_inline]] void copy_short_rows(std::size_t bytes) {
     if constexpr (kVector > sizeof(T)) {
@@ -327,7 +325,7 @@ class RowRuns {
         std::get<0>(rows_).template reader<false>(*this));
   }
 
-  /// A loop for each size of the parts in which rows are done: `kPart`, or smaller where a row has fewer elements.
+  /// A loop for each part size: `kPart`, or smaller if a row has fewer elements.
   template <bool kTwice, std::int64_t kPart, typename Work, typename... Readers>
   [[gnu::always_inline]] void sized_parts(const Work& work, Readers... readers) {
     if constexpr (kTwice && kPart > 1) {
@@ -341,7 +339,7 @@ class RowRuns {
   template <bool kTwice, std::int64_t kPart, typename Part>
   [[gnu::always_inline]] static void parts_of_row(const Part& part, std::int64_t row_size) {
     std::int64_t at = 0;
-    if constexpr (kPart == kLine) {  // else a row is not that long
+    if constexpr (kPart == kLine) {  // otherwise rows are shorter
       for (; at + kStaged <= row_size; at += kStaged) part(at, std::integral_constant<std::int64_t, kStaged>());
     }
     for (; at + kPart <= row_size; at += kPart) part(at, std::integral_constant<std::int64_t, kPart>());
@@ -352,7 +350,7 @@ class RowRuns {
     }
   }
 
-  /// The `count` elements from `at` on, fewer than twice `kPart`, in parts each half as large.
+  /// The `count` elements from `at` on, fewer than twice `kPart`, in parts that halve in size.
   template <std::int64_t kPart, typename Part>
   [[gnu::always_inline]] static void last_parts(const Part& part, std::int64_t at, std::int64_t count) {
     if constexpr (kPart > 0) {
@@ -361,7 +359,7 @@ class RowRuns {
     }
   }
 
-  /// Calls `work(run)` for all elements, a run of them at a time, which go past the caches.
+  /// Calls `work(run)` for all elements, one run at a time, with streaming stores.
   template <typename Work, std::size_t... kRows>
   [[gnu::always_inline]] void streamed_runs(const Work& work, std::index_sequence<kRows...> rows) {
     if (packs()) {
@@ -371,7 +369,7 @@ class RowRuns {
     }
   }
 
-  /// The same for the rows where they are.
+  /// The same for rows in place.
   template <bool kStreams, typename Work, typename... Readers>
   [[gnu::always_inline]] void row_runs(const Work& work, Readers... readers) {
     const std::int64_t row_size = row_size_, last = last_;
@@ -386,7 +384,7 @@ class RowRuns {
     }
   }
 
-  /// The same for rows side by side: all runs but the last have whole parts, the first a head before them.
+  /// The same for packed rows: all runs but the last consist of whole parts, the first after a head.
   template <typename Work, std::size_t... kRows>
   [[gnu::always_inline]] void for_packed(const Work& work, std::index_sequence<kRows...>) {
     Packed packed{.row = first_, .count = 0, .kept = 0, .kept_from = 0, .begin = first_ * row_size_};
@@ -413,18 +411,18 @@ class RowRuns {
 
 namespace row_details {
 
-/// What of a table is asked for ahead of its use.
+/// The prefetch distance for a table.
 struct Ahead {
-  std::int64_t rows;   // how many rows ahead; 0: nothing is asked for
-  std::int64_t bytes;  // how many of a row, from its first on; the hardware follows one that goes on
+  std::int64_t rows;   // in rows; 0: no prefetch
+  std::int64_t bytes;  // prefetched in each row; the hardware prefetcher continues
 };
 
-/// More rows where they are short, since each is done sooner; of long ones less, as a core waits for few lines at once.
-/// Where results go past the caches, more of a row: the hardware is late then. Nothing where all of the table is in a
-/// near cache soon.
+/// Further ahead for short rows, which are processed sooner; less of long rows, as a core has few misses in flight.
+/// More of a row if results are streamed, as the hardware prefetcher is late then. None if the table soon fits a near
+/// cache.
 template <bool kStreams>
 constexpr Ahead ask_ahead(std::int64_t row_bytes, std::int64_t table_bytes) {
-  constexpr std::int64_t kNearBytes = 1 << 20;  // what the second level of most CPUs' caches has, or less
+  constexpr std::int64_t kNearBytes = 1 << 20;  // at most the second-level cache of most CPUs
   constexpr std::int64_t kMostRows = 16, kLeastRows = 6, kBytes = 3456, kLongBytes = 1536;
   if (table_bytes <= kNearBytes) return {.rows = 0, .bytes = 0};
   if (!kStreams && row_bytes >= kLongBytes) return {.rows = 3, .bytes = 8 * kLineBytes};
@@ -433,9 +431,9 @@ constexpr Ahead ask_ahead(std::int64_t row_bytes, std::int64_t table_bytes) {
   return {.rows = rows, .bytes = std::min(row_bytes, kMostBytes)};
 }
 
-/// Asks for the `bytes` from `row` on, which will be read soon. As many times for each row of a tensor, wherever in a
-/// line it begins: a branch that no CPU foresees would cost more than to ask for a line twice. Were it not inline, g++
-/// would take it for a function without effect, and leave its call out.
+/// Prefetches `bytes` bytes of `row`. The number of prefetches is the same for every row of a tensor, whatever its
+/// alignment: a mispredicted branch costs more than prefetching a line twice. Always inline, because g++ would treat it
+/// as a function without side effects and drop the call.
 template <typename T>
 [[gnu::always_inline]] inline void fetch_row(const T* row, std::int64_t bytes) {
   const char* from = reinterpret_cast<const char*>(row);
@@ -443,7 +441,7 @@ template <typename T>
   __builtin_prefetch(from + bytes - 1);
 }
 
-/// Moves what a run has of the one before to the front.
+/// Moves what is left over from the previous run to the front.
 template <typename T>
 [[gnu::always_inline]] inline void keep(T* held, const Packed& packed) {
   if (packed.kept == 0) return;
@@ -452,8 +450,8 @@ template <typename T>
 
 }  // namespace row_details
 
-/// Rows of a table with `table_size` of them: `index` has the number of one for each row of a `RowRuns`. Zeros where
-/// the table has no such row.
+/// The rows of a table with `table_size` rows, selected by `index` for each row of a `RowRuns`. Zeros if the index is
+/// out of range.
 template <typename T, typename Index>
 class TableRow {
  public:
@@ -462,8 +460,8 @@ class TableRow {
   TableRow(const TableRow&) = delete;
   TableRow& operator=(const TableRow&) = delete;
 
-  /// The row of the table for a row of the results, while a later one is asked for; a copy of all that it needs, which
-  /// stays in registers.
+  /// Returns the table row for a result row, and prefetches a later one; a copy of all that it needs, to stay in
+  /// registers.
   template <bool kStreams>
   class Reader {
    public:
@@ -482,7 +480,7 @@ class TableRow {
       return {found == nullptr ? rows_->zeros(row_size_) : found};
     }
 
-    /// The same, null where the table has no such row.
+    /// The same; null if the index is out of range.
     [[gnu::always_inline]] const T* find(std::int64_t row) const {
       fetch(row);
       const std::uint64_t wanted = static_cast<std::uint64_t>(index_[row]);
@@ -490,7 +488,7 @@ class TableRow {
     }
 
    private:
-    /// Asks for the row that will be needed some rows later.
+    /// Prefetches the row that is needed some rows later.
     [[gnu::always_inline]] void fetch(std::int64_t row) const {
       if (ahead_.rows == 0) return;
       const std::int64_t after = row + ahead_.rows;
@@ -522,7 +520,7 @@ class TableRow {
     return table_size_ * row_bytes(runs);
   }
 
-  /// Lays the rows of a run side by side, behind what is left of the run before.
+  /// Packs the rows of a run after what is left over from the previous run.
   template <typename Runs>
   [[gnu::always_inline]] void hold(const Packed& packed, const Runs& runs) {
     keep(held_, packed);
@@ -534,7 +532,7 @@ class TableRow {
   }
 
  private:
-  /// A loop for each size of the vectors that rows are copied in: `kVector`, or smaller where a row has less.
+  /// A loop for each vector size: `kVector`, or smaller if a row has fewer bytes.
   template <std::size_t kVector>
   [[gnu::always_inline]] void hold_rows(const Packed& packed, Reader<true> read, std::int64_t row_size) {
     const std::size_t bytes = static_cast<std::size_t>(row_size) * sizeof(T);
@@ -565,7 +563,7 @@ class TableRow {
   alignas(64) T held_[kRun];
 };
 
-/// A row that is the same beside every row of a `RowRuns`; null where there is none.
+/// One row for every row of a `RowRuns`; null if absent.
 template <typename T>
 class ColumnRow {
  public:
@@ -573,7 +571,7 @@ class ColumnRow {
   ColumnRow(const ColumnRow&) = delete;
   ColumnRow& operator=(const ColumnRow&) = delete;
 
-  /// As those of `TableRow`.
+  /// See `TableRow::Reader`.
   class Reader {
    public:
     explicit Reader(const T* column) : column_(column) {}
@@ -599,15 +597,14 @@ class ColumnRow {
   }
 
  private:
-  static constexpr std::int64_t kMost = 2 * kRun;  // a run may begin with any column
+  static constexpr std::int64_t kMost = 2 * kRun;  // a run may begin at any column
 
   const T* column_;
   bool is_held_ = false;
   alignas(64) T held_[kMost];
 };
 
-/// A number for each row of a `RowRuns`, converted to `Held`, as many times as a part of the row has elements; zero
-/// where there are no numbers.
+/// A number for each row of a `RowRuns`, converted to `Held` and repeated for the elements of a part; zero if absent.
 template <typename T, typename Held = T>
 class NumberRow {
  public:
@@ -615,7 +612,7 @@ class NumberRow {
   NumberRow(const NumberRow&) = delete;
   NumberRow& operator=(const NumberRow&) = delete;
 
-  /// As those of `TableRow`.
+  /// See `TableRow::Reader`.
   class Reader {
    public:
     Reader(NumberRow* rows, std::int64_t size) : numbers_(rows->numbers_), held_(rows->held_), size_(size) {}
@@ -624,7 +621,7 @@ class NumberRow {
       return {held_};
     }
 
-    /// The number of that row, `size` times.
+    /// The number of the row, `size` times.
     [[gnu::always_inline]] void fill(Held* to, std::int64_t size, std::int64_t row) const {
       const Held number = numbers_ == nullptr ? Held{} : static_cast<Held>(numbers_[row]);
       for (std::int64_t i = 0; i < size; ++i) to[i] = number;

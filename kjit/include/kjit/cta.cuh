@@ -2,17 +2,16 @@
 //
 //   __shared__ float smem[device::kWarpThreads];
 //   const float peak = device::cta::reduce_max(x, smem);          // in every thread, for a block of any size
-//   const float total = device::cta::reduce_sum<256>(x, smem);    // a little faster: the size is known
+//   const float total = device::cta::reduce_sum<256>(x, smem);    // slightly faster: the size is a constant
 //
-// `smem` has an element for each warp, also one that is not full (32 do for every block). All threads of the block
-// call, whatever its size and dimensions. When the call returns, `smem[0]` holds the result as well, every thread may
-// read it, and instead of that `smem` may be put to another use at once. A call costs two `__syncthreads()`, three
-// where the block is not a multiple of 32 threads, and none where it is one warp; it uses one more element of static
-// shared memory.
+// `smem` has one element for each warp, including a partial one (32 are always enough). All threads of the block must
+// call. After the call `smem[0]` holds the result as well, and `smem` may be read or reused at once. A call costs two
+// `__syncthreads()`, three if the block is not a multiple of 32 threads, and none for a single warp; it uses one more
+// element of static shared memory.
 //
-// The values are converted to the type of `smem` and reduced in it: half-precision values with a `float` array are
-// summed in float. The result is the same in all threads, bit by bit. The maximum and the minimum ignore NaN unless all
-// values are NaN, and need no start value: all may be negative.
+// Values are converted to the element type of `smem` and reduced in it: half-precision values with a `float` array are
+// summed in float. The result is bitwise the same in all threads. The maximum and the minimum ignore NaN unless all
+// values are NaN, and need no initial value: all values may be negative.
 
 #pragma once
 
@@ -44,11 +43,11 @@ KJIT_DEVICE S reduce_lanes(S value, std::uint32_t lanes) {
   return warp::broadcast(value, 0, active_mask);
 }
 
-/// `kThreads` is the size of the block, or 0 where only the hardware knows it.
+/// `kThreads` is the block size, or 0 if it is known only at run time.
 template <ReductionOp Op, std::uint32_t kThreads, typename S>
 KJIT_DEVICE S reduce(S value, S* smem) {
   static_assert(kThreads <= 1024, "a block has at most 1024 threads");
-  // What warp 0 has found stays out of smem[0]: so the result can be put there while others still read, which saves a
+  // Warp 0 keeps its result out of smem[0], so that the total can be written there while others still read: saves a
   // barrier.
   __shared__ S first;
 
@@ -72,7 +71,7 @@ KJIT_DEVICE S reduce(S value, S* smem) {
   if (lane == 0) *(warp_id == 0 ? &first : &smem[warp_id]) = value;
   __syncthreads();
   if (lanes == kWarpThreads) {
-    // Lanes without a warp of their own take part with a value that changes nothing: zero, or a second time the last.
+    // Lanes without a warp contribute a neutral value: zero, or the last value again.
     constexpr std::uint32_t kWidth = kThreads > 0 ? host::round_up_pow2((kThreads + 31) / 32) : kWarpThreads;
     const std::uint32_t place = lane % kWidth;
     const std::uint32_t index = place < warps ? place : warps - 1;
@@ -84,7 +83,7 @@ KJIT_DEVICE S reduce(S value, S* smem) {
   }
   if (thread == 0) smem[0] = value;
   __syncthreads();
-  // A warp that is not full has too few lanes to reduce for itself in the same order as the others.
+  // A partial warp has too few lanes to reduce in the same order as the others.
   if (!whole_warps) {
     value = smem[0];
     __syncthreads();
@@ -94,13 +93,13 @@ KJIT_DEVICE S reduce(S value, S* smem) {
 
 }  // namespace details
 
-/// The sum of `value` over the block, in every thread. `kNumThreads` is the number of threads of the block.
+/// The sum of `value` over the block, in every thread. `kNumThreads` is the block size.
 template <int kNumThreads, typename T, typename S>
 KJIT_DEVICE S reduce_sum(T value, S* smem) {
   static_assert(kNumThreads > 0, "a block has threads");
   return details::reduce<ReductionOp::SUM, kNumThreads>(static_cast<S>(value), smem);
 }
-/// The same for a block whose size is known at run time only.
+/// The same for a block size that is known only at run time.
 template <typename T, typename S>
 KJIT_DEVICE S reduce_sum(T value, S* smem) {
   return details::reduce<ReductionOp::SUM, 0>(static_cast<S>(value), smem);
@@ -116,7 +115,7 @@ template <typename T, typename S>
 KJIT_DEVICE S reduce_max(T value, S* smem) {
   return details::reduce<ReductionOp::MAX, 0>(static_cast<S>(value), smem);
 }
-/// At least `min_value`, also where all values are NaN.
+/// At least `min_value`, even if all values are NaN.
 template <typename T, typename S>
 KJIT_DEVICE S reduce_max(T value, S* smem, std::type_identity_t<S> min_value) {
   return reduce_max(ReductionTrait<ReductionOp::MAX, S>::reduce(static_cast<S>(value), min_value), smem);

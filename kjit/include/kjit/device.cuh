@@ -1,12 +1,12 @@
-// What device code needs whatever its element types are: KJIT_DEVICE, lanes, typed access to raw pointers, vectors
-// moved by one load or store, dependent launches.
+// Device-code basics, independent of element types: KJIT_DEVICE, lanes, typed access to raw pointers, vectors moved by
+// one load or store, dependent launches.
 //
 //   KJIT_DEVICE float square(float x) { return x * x; }          // a forced-inline device function
 //   device::AlignedVector<T, device::kMaxVecBytes / sizeof(T)> v;
 //   v.load(src, i);  for (int j = 0; j < v.size(); ++j) v[j] += bias;  v.store(dst, i);
 //
 // Nearly free to compile. CUDA's half and 8-bit types are only declared here; `kjit/utils.cuh` includes their
-// definitions. With KJIT_LIGHT_TYPES defined ahead of the first include they are kjit's own, and complete
+// definitions. If KJIT_LIGHT_TYPES is defined before the first include, they are kjit's own, complete types
 // (kjit/dtype.h).
 
 #pragma once
@@ -26,34 +26,34 @@
 /// Reads through the read-only data cache: for memory that no thread writes while the kernel runs.
 #define KJIT_LDG(...) __ldg(__VA_ARGS__)
 
-// kjit's builds define KJIT_CUDA_ARCH (900 for sm_90a): unlike __CUDA_ARCH__ it has the same value when the host part
-// of a unit is compiled, so that both parts agree on sizes. A library for several architectures of one major version
-// has the lowest of them here. A unit built by other means falls back to what every GPU can do.
+// kjit's builds define KJIT_CUDA_ARCH (900 for sm_90a). Unlike __CUDA_ARCH__ it has the same value in the host pass, so
+// that host and device code agree on sizes. In a library for several architectures of one major version it is the
+// lowest of them. Units built by other means fall back to what every GPU supports.
 #ifndef KJIT_CUDA_ARCH
 #define KJIT_CUDA_ARCH 0
 #elif defined(__CUDA_ARCH__)
 static_assert(__CUDA_ARCH__ >= KJIT_CUDA_ARCH && __CUDA_ARCH__ / 100 == KJIT_CUDA_ARCH / 100,
-              "KJIT_CUDA_ARCH names another architecture than the one compiled for");
+              "KJIT_CUDA_ARCH differs from the architecture that is compiled for");
 #endif
 #define KJIT_ARCH_HOPPER_OR_GREATER (KJIT_CUDA_ARCH >= 900)
 #define KJIT_ARCH_BLACKWELL_OR_GREATER (KJIT_CUDA_ARCH >= 1000 && CUDART_VERSION >= 12090)
 
 #if defined(KJIT_LIGHT_TYPES) && KJIT_CUDA_TYPES
-#error "KJIT_LIGHT_TYPES is defined too late: define it ahead of the first #include"
+#error "KJIT_LIGHT_TYPES is defined too late: define it before the first #include"
 #endif
 
 namespace kjit {
 
 namespace device {
 
-/// Threads of a warp.
+/// Threads in a warp.
 inline constexpr std::uint32_t kWarpThreads = 32;
 inline constexpr std::uint32_t kWarpSize = kWarpThreads;
 
-/// Bytes of the widest load and store: 32 on Blackwell with CUDA 12.9 or later, else 16.
+/// The widest load or store in bytes: 32 on Blackwell with CUDA 12.9 or later, otherwise 16.
 inline constexpr std::size_t kMaxVecBytes = KJIT_ARCH_BLACKWELL_OR_GREATER ? 32 : 16;
 
-/// The place of this thread in its warp, or in its group of `kThreads` (a power of two up to 32) within the warp.
+/// The index of this thread in its warp, or in its group of `kThreads` (a power of two up to 32) within the warp.
 template <std::uint32_t kThreads = kWarpThreads>
 KJIT_DEVICE std::uint32_t get_lane_id() {
   static_assert(kThreads > 0 && kThreads <= kWarpThreads && (kThreads & (kThreads - 1)) == 0);
@@ -66,51 +66,51 @@ KJIT_DEVICE std::uint32_t get_lane_id() {
   return lane % kThreads;
 }
 
-/// Waits until the kernels that this one depends on have ended and their writes can be seen. Before the first read of
-/// what they wrote, by every thread that reads. Nothing where `kEnabled` is false or the GPU has no dependent launches
-/// (before sm_90).
+/// Waits until the kernels that this one depends on have ended and their writes are visible. To be called by every
+/// thread that reads them, before its first read. No effect if `kEnabled` is false or before sm_90, which has no
+/// dependent launches.
 template <bool kEnabled>
 KJIT_DEVICE void PDLWaitPrimary() {
-#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM  // where kernels run one after another
-  // The clobber keeps reads from moving ahead of the wait.
+#if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM  // the simulator runs kernels one after another
+  // The clobber keeps the compiler from moving reads before the wait.
   if constexpr (kEnabled) asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/// Allows the next kernel of the stream to start. It promises nothing about memory: that is what the other's
-/// `PDLWaitPrimary` is for. Nothing where `kEnabled` is false or before sm_90.
+/// Allows the next kernel of the stream to start. It makes no memory visible: the other kernel's `PDLWaitPrimary` does.
+/// No effect if `kEnabled` is false or before sm_90.
 template <bool kEnabled>
 KJIT_DEVICE void PDLTriggerSecondary() {
 #if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
-  // Without the clobber the compiler may move stores behind the trigger; the dependent kernel would not wait for those.
+  // Without the clobber the compiler may move stores after the trigger, which the dependent kernel would not wait for.
   if constexpr (kEnabled) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-/// The beginning of a kernel that is launched with `enable_pdl()`: waits until what ran before it in the stream has
-/// ended, and lets the next kernel be made ready while this one runs. Nothing may be read or written ahead of it, and
-/// all threads call. Saves the time of a launch. With more than `kMostBlocks` blocks nothing is let: each block that
-/// does takes about a nanosecond of the whole GPU then, and short blocks would have to wait for that (an H200).
+/// The first statement of a kernel launched with `enable_pdl()`: waits until all earlier work in the stream has ended,
+/// and lets the next kernel be launched while this one runs. Called by all threads, before any access to memory. Hides
+/// the launch latency. With more than `kMostBlocks` blocks the next kernel is not triggered: each block's trigger costs
+/// about a nanosecond of the whole GPU, which short blocks would have to wait for (measured on an H200).
 KJIT_DEVICE void PDLBegin() {
   constexpr std::uint64_t kMostBlocks = 4096;
   PDLWaitPrimary<true>();
   const std::uint64_t blocks = std::uint64_t{gridDim.x} * (gridDim.y * gridDim.z);
-  if (threadIdx.x == 0 && blocks <= kMostBlocks) PDLTriggerSecondary<true>();  // one thread speaks for its block
+  if (threadIdx.x == 0 && blocks <= kMostBlocks) PDLTriggerSecondary<true>();  // one thread for its block
 }
 
-/// The smallest integer not below `a / b`, for a positive `b`.
+/// `a / b` rounded up, for a positive `b`.
 template <std::integral A, std::integral B>
 KJIT_DEVICE constexpr std::common_type_t<A, B> div_ceil(A a, B b) {
   return host::div_ceil(a, b);
 }
 
-/// The element `offset` of an array of `T` that starts at `ptr`.
+/// Element `offset` of an array of `T` at `ptr`.
 template <typename T>
 KJIT_DEVICE T load_as(const void* ptr, std::int64_t offset = 0) {
   return static_cast<const T*>(ptr)[offset];
 }
 
-/// Writes the element `offset` of an array of `T` that starts at `ptr`. `T` is always named: `store_as<fp16_t>(p, x)`.
+/// Writes element `offset` of an array of `T` at `ptr`. `T` is always explicit: `store_as<fp16_t>(p, x)`.
 template <typename T>
 KJIT_DEVICE void store_as(void* ptr, std::type_identity_t<T> value, std::int64_t offset = 0) {
   static_cast<T*>(ptr)[offset] = value;
@@ -118,7 +118,7 @@ KJIT_DEVICE void store_as(void* ptr, std::type_identity_t<T> value, std::int64_t
 
 namespace pointer {
 
-/// As `host::pointer::offset`, in device code.
+/// `host::pointer::offset` for device code.
 template <typename T = char, std::integral... U>
 KJIT_DEVICE void* offset(void* ptr, U... offsets) {
   return static_cast<T*>(ptr) + (std::ptrdiff_t{0} + ... + static_cast<std::ptrdiff_t>(offsets));
@@ -130,16 +130,16 @@ KJIT_DEVICE const void* offset(const void* ptr, U... offsets) {
 
 }  // namespace pointer
 
-/// Lets the compiler put registers that do not fit into shared memory instead of local memory (CUDA 13 and later;
-/// nothing before). At the beginning of a kernel.
+/// Lets the compiler spill registers to shared memory instead of local memory (CUDA 13 and later; no effect before). To
+/// be called at the beginning of a kernel.
 KJIT_DEVICE void enable_smem_spilling() {
 #if defined(__CUDA_ARCH__) && CUDART_VERSION >= 13000
   asm volatile(".pragma \"enable_smem_spilling\";");
 #endif
 }
 
-/// The columns of tensor memory to allocate for `columns` of them: a power of two from 32 to 512 (sm_100; PTX ISA,
-/// `tcgen05.alloc`).
+/// The number of tensor memory columns to allocate for `columns` columns: a power of two from 32 to 512 (sm_100; PTX
+/// ISA, `tcgen05.alloc`).
 KJIT_HOST_DEVICE constexpr std::uint32_t get_tmem_cols(std::uint32_t columns) {
   std::uint32_t allocated = 32;
   while (allocated < columns && allocated < 512) allocated *= 2;
@@ -160,14 +160,14 @@ struct DeviceArray {
   T data_[N];
 };
 
-/// `N` elements of type `T` aligned to their total size, and nothing else: a plain aggregate of any size.
+/// `N` elements of type `T` aligned to their total size: a plain aggregate of any size.
 template <typename T, std::size_t N>
 struct alignas(sizeof(T) * N) AlignedStorage {
   T data[N];
 };
 
 /// `N` elements of type `T`, aligned to their total size, which is a power of two of at most `kMaxVecBytes` bytes:
-/// moved by one load or store. The pointers must be aligned to the whole vector: check with
+/// moved by one load or store. Pointers must be aligned to the whole vector: check with
 /// `TensorMatcher::ensure_alignment(sizeof(v))`.
 template <typename T, std::size_t N>
 class alignas(sizeof(T) * N) AlignedVector {
@@ -188,16 +188,16 @@ class alignas(sizeof(T) * N) AlignedVector {
     for (std::size_t i = 0; i < N; ++i) (*this)[i] = value;
   }
 
-  /// Reads vector number `index` of the array that starts at `ptr`.
+  /// Reads vector `index` of the array at `ptr`.
   __device__ void load(const void* ptr, std::int64_t index = 0) {
     *this = static_cast<const AlignedVector*>(ptr)[index];
   }
-  /// Writes vector number `index` of the array that starts at `ptr`.
+  /// Writes vector `index` of the array at `ptr`.
   __device__ void store(void* ptr, std::int64_t index = 0) const { static_cast<AlignedVector*>(ptr)[index] = *this; }
 
  private:
-  // CUDA's pairs of half types have copy functions of their own. A vector of them would be copied pair by pair, each
-  // with a load; words are copied whole.
+  // CUDA's pairs of half types have user-defined copy functions: a vector of them would be copied pair by pair, with a
+  // load each. Words are copied as a whole.
   using Unsigned = std::conditional_t<sizeof(T) * N % 4 == 0, std::uint32_t,
                                       std::conditional_t<sizeof(T) * N == 2, std::uint16_t, std::uint8_t>>;
   using Word __attribute__((may_alias)) = Unsigned;

@@ -1,15 +1,15 @@
-// The element types of tensors under one set of names, in CUDA and in plain C++ units.
+// The element types of tensors under the same names in CUDA and plain C++ units.
 //
 //   fp16_t h = 1.5f;  bf16_t b = static_cast<float>(h);       // fp32_t fp16_t bf16_t fp8_e4m3_t fp8_e5m2_t
 //   using C = compute_t<T>;                                   // float for every narrow floating type, else T
 //   host::is_type<fp16_t>(view.dtype());
 //
 // In a CUDA unit the names are CUDA's own types, which are only declared here: <cuda_fp16.h> and its relatives define
-// them (kjit/utils.cuh includes all of those), and take over half as long to compile as an empty kernel.
+// them (kjit/utils.cuh includes all of them), and take over half as long to compile as an empty kernel.
 //
-// In a CUDA unit that defines KJIT_LIGHT_TYPES ahead of its first include, and in every plain C++ unit, they are small
-// types of kjit's, with the same size, alignment and bits: stored as bits, computed with as float. So `a * b` is a
-// float, and `c = a * b` rounds it. CUDA's functions (`__half2float`, `__hmul2`) do not take them.
+// In a CUDA unit that defines KJIT_LIGHT_TYPES before its first include, and in every plain C++ unit, they are small
+// types of kjit's own with the same size, alignment and bits: stored as bits, computed in float. So `a * b` is a float,
+// and `c = a * b` rounds it. CUDA's functions (`__half2float`, `__hmul2`) do not accept them.
 
 #pragma once
 
@@ -21,7 +21,7 @@
 #include <cstdint>
 #include <type_traits>
 
-// Whether the names stand for CUDA's types here; decided once in a unit.
+// Whether the names are CUDA's types in this unit; decided once.
 #if defined(__CUDACC__) && !defined(KJIT_LIGHT_TYPES)
 #define KJIT_CUDA_TYPES 1
 struct __half;
@@ -59,9 +59,9 @@ constexpr float dtype_details::bits_float(std::uint32_t bits) {
   return __builtin_bit_cast(float, bits);
 }
 
-// Conversions of bits. On a GPU an instruction each; elsewhere branch-free, so that loops over them vectorise.
+// Conversions of bits. One instruction each on a GPU; elsewhere branch-free, so that loops over them vectorise.
 
-// IEEE binary16. The shift leaves the exponent 112 too small; the product with 2^112 mends that, and normalises
+// IEEE binary16. The shift leaves the exponent 112 too small; multiplying by 2^112 corrects it, and normalises
 // subnormals in the same step, exactly.
 constexpr float dtype_details::half_to_float(std::uint16_t half) {
 #ifdef __CUDA_ARCH__
@@ -77,8 +77,8 @@ constexpr float dtype_details::half_to_float(std::uint16_t half) {
   return bits_float(scaled | inf_or_nan | ((half & 0x8000u) << 16));
 }
 
-// Round to nearest, ties to even. Below 2^-14 the result is subnormal: adding 0.5f, whose last bit is worth 2^-24, lets
-// the floating-point adder do the rounding. Past 65,520 the carry of the rounding makes infinity.
+// Round to nearest, ties to even. Below 2^-14 the result is subnormal: adding 0.5f, whose last bit has the value 2^-24,
+// makes the floating-point adder round. Above 65,520 the carry of the rounding produces infinity.
 constexpr std::uint16_t dtype_details::float_to_half(float value) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
@@ -101,7 +101,7 @@ constexpr std::uint16_t dtype_details::float_to_half(float value) {
 constexpr float dtype_details::bfloat_to_float(std::uint16_t bfloat) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
-    float value;  // one instruction this way, also for the upper half of a register, where `cvt` and a shift are two
+    float value;  // one instruction, even for the upper half of a register, where `cvt` and a shift are two
     asm("mov.b32 %0, {%1, %2};" : "=f"(value) : "h"(std::uint16_t{0}), "h"(bfloat));
     return value;
   }
@@ -126,8 +126,8 @@ constexpr std::uint16_t dtype_details::float_to_bfloat(float value) {
 namespace dtype_details {
 
 // The 8-bit formats of the OCP 8-bit Floating Point Specification (revision 1.0): E4M3 has no infinity and one NaN
-// (S.1111.111), E5M2 is IEEE-like. As CUDA's types do, a conversion saturates: what is too large, infinity included,
-// becomes the largest finite value of its sign (448 and 57,344).
+// (S.1111.111), E5M2 is IEEE-like. Conversions saturate, as CUDA's do: values out of range, infinity included, become
+// the largest finite value of their sign (448 and 57,344).
 template <bool kE4M3>
 constexpr float float8_to_float(std::uint8_t code) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
@@ -159,7 +159,7 @@ template <bool kE4M3>
 constexpr std::uint8_t float_to_float8(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   if (!std::is_constant_evaluated()) {
-    std::uint16_t codes;  // of zero, and of the value in the low half
+    std::uint16_t codes;  // of zero, and of the value in the low byte
     if constexpr (kE4M3) {
       asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(0.0f), "f"(value));
     } else {
@@ -178,11 +178,11 @@ constexpr std::uint8_t float_to_float8(float value) {
   const std::uint32_t normal = (magnitude - (static_cast<std::uint32_t>(127 - kBias) << 23) +
                                 ((1u << (kShift - 1)) - 1u) + ((magnitude >> kShift) & 1u)) >>
                                kShift;
-  // As for binary16: the last bit of `anchor` is worth the smallest subnormal, 2^(1 - bias - mantissa).
+  // As for binary16: the last bit of `anchor` has the value of the smallest subnormal, 2^(1 - bias - mantissa).
   const std::uint32_t anchor = static_cast<std::uint32_t>(127 + 23 + 1 - kBias - kMantissa) << 23;
   const std::uint32_t subnormal = float_bits(bits_float(magnitude) + bits_float(anchor)) - anchor;
   std::uint32_t result = magnitude < (static_cast<std::uint32_t>(128 - kBias) << 23) ? subnormal : normal;
-  result = magnitude >= (143u << 23) || result > kLargest ? kLargest : result;  // 143: 2^16 is too large for both
+  result = magnitude >= (143u << 23) || result > kLargest ? kLargest : result;  // 143: 2^16 is out of range for both
   result = magnitude > 0x7f800000u ? 0x7fu : result;
   return static_cast<std::uint8_t>(result | sign);
 }
@@ -256,7 +256,7 @@ constexpr fp8_e5m2_t::operator float() const {
   return dtype_details::float8_to_float<false>(bits);
 }
 
-/// Two and four of them in one.
+/// Packed types of two and four elements.
 struct alignas(4) fp16x2_t {
   fp16_t x, y;
 };
@@ -278,8 +278,7 @@ struct alignas(4) fp8x4_e5m2_t {
 
 namespace dtype_details {
 
-/// For operators. It is no concept: before clang 20 it looked at those too late, and had an error for types that are no
-/// classes.
+/// For operators. Not a concept: clang before 20 checked those too late, with an error for non-class types.
 template <typename T>
 using IfLightType = std::enable_if_t<std::is_same_v<T, fp16_t> || std::is_same_v<T, bf16_t> ||
                                          std::is_same_v<T, fp8_e4m3_t> || std::is_same_v<T, fp8_e5m2_t>,
@@ -287,7 +286,7 @@ using IfLightType = std::enable_if_t<std::is_same_v<T, fp16_t> || std::is_same_v
 
 }  // namespace dtype_details
 
-/// `x += y` and the like: computed as float, rounded once.
+/// `x += y` and the like: computed in float, rounded once.
 template <typename T, dtype_details::IfLightType<T> = true>
 constexpr T& operator+=(T& x, float y) {
   return x = static_cast<float>(x) + y;
@@ -307,7 +306,7 @@ constexpr T& operator/=(T& x, float y) {
 
 #endif
 
-/// The type in which arithmetic on elements of type `T` is done: float for the narrow floating types, `T` otherwise.
+/// The type of arithmetic on elements of type `T`: float for narrow floating-point types, otherwise `T`.
 template <typename T>
 struct compute_type {
   using type = T;
@@ -331,11 +330,12 @@ struct compute_type<fp8_e5m2_t> {
 template <typename T>
 using compute_t = typename compute_type<T>::type;
 
-/// The type of a number that comes along with elements of types `Ts`: double where one of them is, else float.
+/// The type of a scalar argument beside elements of types `Ts`: double if one of them is, otherwise float.
 template <typename... Ts>
 using scalar_t = std::common_type_t<float, compute_t<Ts>...>;
 
-/// An element as what it is computed with, exactly: `static_cast<compute_t<T>>(x)`, in the fewest instructions.
+/// An element converted exactly to the type it is computed in: `static_cast<compute_t<T>>(x)`, in the fewest
+/// instructions.
 template <typename T>
 constexpr compute_t<T> widen(const T& x) {
 #if KJIT_CUDA_TYPES && defined(__CUDA_ARCH__)
@@ -353,7 +353,7 @@ constexpr DLDataType make_dtype(Code code, std::size_t bytes) {
   return DLDataType{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(bytes * 8), 1};
 }
 
-/// The DLPack dtype of a C++ type, as `DLDataTypeTrait<T>::value`; undefined for a type that no tensor has.
+/// The DLPack dtype of a C++ type, as `DLDataTypeTrait<T>::value`; undefined for types that are no element type.
 template <typename T>
 struct DLDataTypeTrait;
 
@@ -362,7 +362,7 @@ struct DLDataTypeTrait<T> {
   static constexpr DLDataType value = make_dtype(std::is_signed_v<T> ? kDLInt : kDLUInt, sizeof(T));
 };
 template <>
-struct DLDataTypeTrait<bool> {  // torch.bool has a code of its own
+struct DLDataTypeTrait<bool> {  // torch.bool has a type code of its own
   static constexpr DLDataType value = make_dtype(kDLBool, 1);
 };
 template <std::floating_point T>
@@ -388,7 +388,7 @@ struct DLDataTypeTrait<fp8_e5m2_t> {
 
 }  // namespace details
 
-/// Whether `dtype` is the dtype of tensors whose elements are of C++ type `T`.
+/// Whether `dtype` is the dtype of tensors with elements of C++ type `T`.
 template <typename T>
 constexpr bool is_type(DLDataType dtype) {
   return details::same_dtype(dtype, details::DLDataTypeTrait<T>::value);

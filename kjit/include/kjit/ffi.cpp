@@ -56,12 +56,12 @@ namespace ffi {
 
 namespace details {
 
-/// Throws the error that a function of tvm-ffi's C ABI left behind when it returned `code`.
+/// Throws the error that a function of tvm-ffi's C ABI set when it returned `code`.
 KJIT_IMPL void check(int code, DebugInfo where) {
   if (code == 0) return;
   TVMFFIObjectHandle error = nullptr;
   TVMFFIErrorMoveFromRaised(&error);
-  if (error == nullptr) panic(where, "tvm-ffi reported an error without saying which");
+  if (error == nullptr) panic(where, "tvm-ffi reported an error without a message");
   const auto* cell = reinterpret_cast<const TVMFFIErrorCell*>(static_cast<const TVMFFIObject*>(error) + 1);
   Message message = host::details::failed_at(where);
   message << ": " << StringView(cell->message.data, cell->message.size);
@@ -106,7 +106,7 @@ KJIT_IMPL const DLTensor* Tensor::GetDLTensorPtr() const noexcept {
 }
 
 KJIT_IMPL TensorView Tensor::view(DebugInfo where) const {
-  if (object_ == nullptr) panic(where, "this is no tensor: it was never given one");
+  if (object_ == nullptr) panic(where, "this tensor is empty: it was never assigned one");
 #if KJIT_SIM
   if (::kjit_sim::note_tensor != nullptr) ::kjit_sim::note_tensor(*GetDLTensorPtr(), nullptr, -1);
 #endif
@@ -123,8 +123,7 @@ KJIT_IMPL Tensor empty(ShapeView shape, DLDataType dtype, DLDevice device, Debug
 #endif
   if (TVMFFIEnvGetDLPackManagedTensorAllocator() == nullptr) {
     panic(where,
-          "a new tensor takes its memory from where the tensors of the call come from (torch), and this call has ",
-          "been given none");
+          "a new tensor is allocated by the library of the call's tensors (torch), and this call has no tensors");
   }
   wanted.dtype = dtype;
   wanted.ndim = static_cast<int>(shape.size());
@@ -146,7 +145,7 @@ KJIT_IMPL Tensor alloc_workspace_tensor(std::size_t required_bytes, DLDevice dev
 }  // namespace ffi
 
 KJIT_IMPL const ffi::Tensor& Optional<ffi::Tensor>::value(DebugInfo where) const {
-  if (!has_value()) panic(where, "the value of an argument that is None was asked for");
+  if (!has_value()) panic(where, "value() of an argument that is None");
   return value_;
 }
 
@@ -165,7 +164,7 @@ KJIT_IMPL void note_argument(const TVMFFIAny& value, Position at) {
   }
   if (::kjit_sim::note_tensor == nullptr) return;
   if (tensor != nullptr) return ::kjit_sim::note_tensor(*tensor, at.function, at.index);
-  // Pointers, also those that come as integers; and lists, objects and functions of tvm-ffi.
+  // Pointers, also those passed as integers; and tvm-ffi's lists, objects and functions.
   const bool is_pointer = value.type_index == kTVMFFIOpaquePtr && value.v_ptr != nullptr;
   const bool is_address = value.type_index == kTVMFFIInt && value.v_int64 >> 32 != 0 && value.v_int64 >> 47 == 0;
   const bool is_object = value.type_index >= kTVMFFIStaticObjectBegin && value.type_index != kTVMFFIStr;
@@ -177,12 +176,11 @@ KJIT_IMPL void note_argument(const TVMFFIAny& value, Position at) {
 LazyBits lazy_bits{};
 #endif
 
-/// The bits of `lazy_bits` that a tensor has.
+/// The `lazy_bits` that are set on a tensor.
 KJIT_IMPL std::uint64_t lazy_bits_of(const TVMFFIAny& value) {
   if (value.type_index != kTVMFFITensor) return 0;
   if (reinterpret_cast<std::uintptr_t>(value.v_obj->deleter) != lazy_bits.object_deleter) return 0;
-  // So this is tvm-ffi's class for a tensor from DLPack, and if the next one is torch's deleter, that has its tensor
-  // there.
+  // So this is tvm-ffi's class for a DLPack tensor; if the next deleter is torch's, torch's tensor is stored there.
   const auto* managed =
       *reinterpret_cast<DLManagedTensorVersioned* const*>(reinterpret_cast<const DLTensor*>(value.v_obj + 1) + 1);
   if (reinterpret_cast<std::uintptr_t>(managed->deleter) != lazy_bits.dlpack_deleter) return 0;
@@ -201,7 +199,7 @@ KJIT_IMPL void require_readable(const TVMFFIAny& value, Position at) {
     not_readable(at, tensor, bits);
 }
 
-// kTVMFFIBigInt: an integer that needs more than 64 signed bits. Headers of tvm-ffi before 0.1.16 do not name it.
+// kTVMFFIBigInt: an integer of more than 64 signed bits. tvm-ffi's headers before 0.1.16 do not define it.
 inline constexpr std::int32_t kBigInt = 78;
 
 KJIT_IMPL std::uint64_t integer_of(const TVMFFIAny& value, std::size_t bytes, bool is_signed, Position at) {
@@ -211,7 +209,7 @@ KJIT_IMPL std::uint64_t integer_of(const TVMFFIAny& value, std::size_t bytes, bo
       {"an 8-bit integer", "a 16-bit integer", "a 32-bit integer", "a 64-bit integer"}};
   const char* name = kNames[is_signed ? 1 : 0][bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3];
   if (value.type_index == kBigInt) {
-    // The object is its header, a count of 64-bit words, and the words from the lowest; 2^63 to 2^64 - 1 take two.
+    // The object is a header, a count of 64-bit words, and the words, lowest first; 2^63 to 2^64 - 1 take two.
     const auto* count = reinterpret_cast<const std::size_t*>(value.v_obj + 1);
     const auto* words = reinterpret_cast<const std::uint64_t*>(count + 1);
     if (is_signed || bytes != 8 || *count != 2 || words[1] != 0) out_of_range(at, name, value);
@@ -227,9 +225,9 @@ KJIT_IMPL std::uint64_t integer_of(const TVMFFIAny& value, std::size_t bytes, bo
   return static_cast<std::uint64_t>(integer);
 }
 
-/// An integer of more than 64 bits.
+/// An integer of more than 64 bits as a double.
 KJIT_IMPL double real_of_big(const TVMFFIAny& value) {
-  // Its header, a count of 64-bit words, and the words from the lowest; the highest has the sign.
+  // A header, a count of 64-bit words, and the words, lowest first; the highest holds the sign.
   const auto* count = reinterpret_cast<const std::size_t*>(value.v_obj + 1);
   const auto* words = reinterpret_cast<const std::uint64_t*>(count + 1);
   long double sum = static_cast<long double>(static_cast<std::int64_t>(words[*count - 1]));
@@ -241,7 +239,7 @@ KJIT_IMPL double floating_of(const TVMFFIAny& value, std::size_t bytes, Position
   if (value.type_index == kTVMFFIFloat) {
     const double real = value.v_float64;
     const bool finite = real - real == 0;
-    // Half an ulp above the largest float: from there on the conversion would round to infinity.
+    // Half an ulp above the largest float: from here on the conversion rounds to infinity.
     if (bytes == 4 && finite && (real >= 0x1.ffffffp+127 || real <= -0x1.ffffffp+127)) {
       out_of_range(at, "a 32-bit floating-point number", value);
     }
@@ -279,7 +277,7 @@ KJIT_IMPL StringView string_of(const TVMFFIAny& value, Position at) {
 
 KJIT_IMPL host::TensorListView tensors_of(const TVMFFIAny& value, Position at) {
   if (value.type_index != kTVMFFIArray && value.type_index != kTVMFFIList) wrong_type(at, "a list of tensors", value);
-  // The layout that tvm/ffi/c_api.h gives for both.
+  // The layout that tvm/ffi/c_api.h specifies for both.
   const auto& list = *reinterpret_cast<const TVMFFISeqCell*>(value.v_obj + 1);
   const auto* values = static_cast<const TVMFFIAny*>(list.data);
   for (std::int64_t i = 0; i < list.size; ++i) {
@@ -310,7 +308,7 @@ KJIT_IMPL DLDevice device_of(const TVMFFIAny& value, Position at) {
     wrong_type(at, "a device (cpu or cuda)", value);
   }
 #if KJIT_SIM
-  // As of the tensors that are there.
+  // Consistent with the existing tensors.
   if (device.device_type == kDLCPU) return DLDevice{kDLCUDA, 0};
 #endif
   return device;
@@ -325,7 +323,7 @@ KJIT_IMPL void set_tensor(TVMFFIAny* result, const host::ffi::Tensor& tensor) no
 }
 
 KJIT_IMPL void* pointer_of(const TVMFFIAny& value, Position at) {
-  // torch gives a stream as an integer (`stream.cuda_stream`); None is the null pointer.
+  // torch passes a stream as an integer (`stream.cuda_stream`); None is the null pointer.
   if (value.type_index == kTVMFFINone) return nullptr;
   if (value.type_index == kTVMFFIInt) return reinterpret_cast<void*>(static_cast<std::intptr_t>(value.v_int64));
   if (value.type_index != kTVMFFIOpaquePtr) wrong_type(at, "a raw pointer or its address", value);

@@ -5,14 +5,12 @@
 //   KJIT_EXPORT(scale_f16, (Scale<fp16_t, 4>::run))    // a symbol with commas goes in parentheses
 //
 // An export takes TensorView, TensorListView, Optional<T>, integers and floating-point numbers (range-checked), bool,
-// DLDataType, DLDevice, StringView, host::ffi::Tensor and raw pointers (a stream handle); it returns void, bool, an
-// integer, a floating-point number or a Tensor, which `host::ffi::empty` makes with torch's allocator. Wrong arguments
-// are a TypeError that names function, position and what came; a tensor without data is an error. No exception crosses
-// the C ABI.
-//
-// Only tvm-ffi's C header is included, so that a unit compiles in a fraction of the time that its C++ headers take. A
-// unit that includes those too (kjit/tvm_ffi.h) may use every type of theirs in the same exports: their own conversion
-// is used.
+// DLDataType, DLDevice, StringView, host::ffi::Tensor and raw pointers (such as a stream handle). It returns void,
+// bool, an integer, a floating-point number, or a Tensor, which `host::ffi::empty` allocates with torch's allocator. A
+// wrong argument is a TypeError that names the function, the position and the value passed; a tensor without data is an
+// error. No exception crosses the C ABI.
+// Only tvm-ffi's C header is included: a unit compiles in a fraction of the time that tvm-ffi's C++ headers take. A
+// unit that includes those too (kjit/tvm_ffi.h) may use all of their types in the same exports; tvm-ffi converts them.
 
 #pragma once
 
@@ -33,7 +31,7 @@
 #include <type_traits>
 #include <utility>
 
-// Known only by name here; complete in a unit that includes tvm-ffi's C++ headers.
+// Forward declarations; complete in a unit that includes tvm-ffi's C++ headers.
 namespace tvm::ffi {
 class Any;
 class AnyView;
@@ -42,7 +40,7 @@ template <typename, typename>
 struct KjitValue;
 }  // namespace tvm::ffi
 
-// CUDA's and HIP's stream handles point to these.
+// The types that CUDA's and HIP's stream handles point to.
 struct CUstream_st;
 struct ihipStream_t;
 
@@ -52,7 +50,7 @@ namespace host {
 
 namespace details {
 
-/// tvm-ffi's `ShapeView`, a `std::vector<int64_t>`, and the like.
+/// A contiguous range of `int64_t`: tvm-ffi's `ShapeView`, `std::vector<int64_t>` and so on.
 template <typename T>
 concept Sizes = requires(const T& sizes) {
   { sizes.data() } -> std::convertible_to<const std::int64_t*>;
@@ -70,7 +68,7 @@ concept TvmTensorView = std::is_constructible_v<T, const DLTensor*> && requires(
   { view.strides() } -> Sizes;
 };
 
-/// DLPack's type code of a C++ number, and -1 for every other type.
+/// DLPack's type code of a C++ arithmetic type; -1 for all other types.
 template <typename T>
 inline constexpr int kCodeOfNumber = std::is_same_v<T, bool>       ? kDLBool
                                      : std::is_floating_point_v<T> ? kDLFloat
@@ -80,8 +78,8 @@ inline constexpr int kCodeOfNumber = std::is_same_v<T, bool>       ? kDLBool
 
 }  // namespace details
 
-/// The sizes of a tensor, which belong to the tensor: as many integers as it has dimensions. Also made from a list,
-/// `ShapeView{rows, columns}`, whose numbers live as long as the expression that it stands in.
+/// The sizes of a tensor, one for each dimension, viewed in the tensor's memory. Also made from a list,
+/// `ShapeView{rows, columns}`, which is valid until the end of the full expression.
 class ShapeView {
  public:
   constexpr ShapeView() noexcept = default;
@@ -99,7 +97,7 @@ class ShapeView {
   constexpr std::int64_t operator[](std::size_t i) const noexcept { return data_[i]; }
   constexpr std::int64_t front() const noexcept { return data_[0]; }
   constexpr std::int64_t back() const noexcept { return data_[size_ - 1]; }
-  /// The sizes multiplied: the number of elements, 1 without dimensions.
+  /// The product of the sizes: the number of elements, 1 without dimensions.
   std::int64_t Product() const noexcept;
 
  private:
@@ -107,8 +105,7 @@ class ShapeView {
   std::size_t size_ = 0;
 };
 
-/// The strides of a tensor, in elements; worked out from the sizes where the tensor came without (it is contiguous
-/// then).
+/// The strides of a tensor, in elements; computed from the sizes if the tensor has none (it is contiguous then).
 class StrideView {
  public:
   constexpr StrideView(const std::int64_t* strides, ShapeView sizes) noexcept : strides_(strides), sizes_(sizes) {}
@@ -120,10 +117,10 @@ class StrideView {
   ShapeView sizes_;
 };
 
-/// A tensor that belongs to the caller: shape, strides, dtype, device and data. Copying it copies no data.
+/// A non-owning view of the caller's tensor: shape, strides, dtype, device and data. Copying it copies no data.
 ///
-/// Dimensions may be counted from the end (-1 is the last); one that does not exist is an error. Sizes and strides are
-/// in elements.
+/// A negative dimension counts from the end (-1 is the last); one that does not exist is an error. Sizes and strides
+/// are in elements.
 class TensorView {
  public:
   TensorView(const DLTensor* tensor) noexcept : tensor_(*tensor) {}
@@ -147,7 +144,7 @@ class TensorView {
   DLDataType dtype() const noexcept { return tensor_.dtype; }
   DLDevice device() const noexcept {
 #if KJIT_SIM
-    // The simulated GPU's memory is the host's.
+    // The simulated GPU's memory is host memory.
     if (tensor_.device.device_type == kDLCPU) return DLDevice{kDLCUDA, 0};
 #endif
     return tensor_.device;
@@ -163,25 +160,25 @@ class TensorView {
     return strides()[static_cast<std::size_t>(checked_dimension(dimension, where))];
   }
 
-  /// Where the first element is; the byte offset is counted in.
+  /// The address of the first element, byte offset included.
   void* data_ptr() const noexcept { return static_cast<char*>(tensor_.data) + tensor_.byte_offset; }
-  /// The same, as a pointer to elements of type `T` (`float`, `const float`). An error where the dtype is another; of a
-  /// type that is no number of C++ (`fp16_t`, a struct) only the size is compared.
+  /// The same as a pointer to `T` (`float`, `const float`). An error if the dtype is another one; for a `T` that is not
+  /// an arithmetic type (`fp16_t`, a struct), only the size is compared.
   template <typename T>
   T* data_ptr(DebugInfo where = {}) const {
     check_elements(details::kCodeOfNumber<std::remove_cv_t<T>>, static_cast<int>(sizeof(T)), where);
     return static_cast<T*>(data_ptr());
   }
-  /// 0: what DLPack calls the byte offset is part of `data_ptr()`.
+  /// Always 0: `data_ptr()` includes DLPack's byte offset.
   std::uint64_t byte_offset() const noexcept { return 0; }
 
   std::int64_t numel() const noexcept;
 
-  /// Whether the elements lie one after another in row-major order. The stride of a dimension of size 1 does not
-  /// matter, and a tensor without elements is contiguous.
+  /// Whether the elements are contiguous in row-major order. Strides of dimensions of size 1 are ignored, and a tensor
+  /// without elements is contiguous.
   bool is_contiguous() const noexcept;
   bool IsContiguous() const noexcept { return is_contiguous(); }
-  /// The DLPack description, which lives as long as this view.
+  /// The DLPack description, valid as long as this view.
   const DLTensor* GetDLTensorPtr() const noexcept { return &tensor_; }
 
  private:
@@ -191,7 +188,7 @@ class TensorView {
   DLTensor tensor_;
 };
 
-/// A list or tuple of tensors that belong to the caller. Copying it copies no tensor.
+/// A non-owning view of a list or tuple of tensors. Copying it copies no tensor.
 class TensorListView {
  public:
   class Iterator {
@@ -208,7 +205,7 @@ class TensorListView {
     const TVMFFIAny* value_;
   };
 
-  /// Of tensors, which all of `values` must be.
+  /// All `values` must be tensors.
   TensorListView(const TVMFFIAny* values, std::size_t size) noexcept : values_(values), size_(size) {}
 
   std::size_t size() const noexcept { return size_; }
@@ -234,7 +231,7 @@ class Optional {
   explicit operator bool() const noexcept { return has_value_; }
   const T& value(DebugInfo where = {}) const {
     if (!has_value_) [[unlikely]] {
-      panic(where, "the value of an argument that is None was asked for");
+      panic(where, "value() of an argument that is None");
     }
     return value_;
   }
@@ -251,20 +248,20 @@ class Optional {
   bool has_value_;
 };
 
-/// Tensors that C++ code makes, keeps or returns.
+/// Tensors that C++ code allocates, keeps or returns.
 namespace ffi {
 
 using host::ShapeView;
 using host::TensorView;
 
-/// A tensor that holds a share of its memory: copies refer to the same tensor, and the last one frees it. An argument
-/// or the result of an export. A default-constructed one is no tensor: only `defined()` and `data_ptr()` may be asked.
+/// A reference-counted tensor: copies refer to the same tensor, and the last one frees it. An argument or result of an
+/// export. A default-constructed one is empty: only `defined()` and `data_ptr()` may be called.
 ///
-/// In a unit that includes tvm-ffi's C++ headers it converts from and to their `Tensor`.
+/// In a unit that includes tvm-ffi's C++ headers it converts from and to tvm-ffi's `Tensor`.
 class Tensor {
  public:
   Tensor() noexcept = default;
-  /// Takes over a reference that the caller holds to an object of type `kTVMFFITensor`.
+  /// Takes over the caller's reference to an object of type `kTVMFFITensor`.
   explicit Tensor(TVMFFIObjectHandle owned) noexcept : object_(static_cast<TVMFFIObject*>(owned)) {}
   Tensor(const Tensor& other) noexcept;
   Tensor(Tensor&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
@@ -276,7 +273,7 @@ class Tensor {
   }
   ~Tensor();
 
-  /// Valid while a tensor that holds a share lives, so not taken from one that is about to go.
+  /// Valid while a `Tensor` refers to the memory; not available on a temporary.
   operator TensorView() const& { return view(); }
   operator TensorView() && = delete;
   template <details::TvmTensor T>
@@ -296,7 +293,7 @@ class Tensor {
   std::int64_t stride(std::int64_t dimension, DebugInfo where = {}) const {
     return view(where).stride(dimension, where);
   }
-  /// Where the first element is, with any byte offset counted in; null for no tensor.
+  /// The address of the first element, byte offset included; null for an empty tensor.
   void* data_ptr() const { return defined() ? view().data_ptr() : nullptr; }
   template <typename T>
   T* data_ptr(DebugInfo where = {}) const {
@@ -306,9 +303,9 @@ class Tensor {
   std::int64_t numel() const { return view().numel(); }
   bool is_contiguous() const { return view().is_contiguous(); }
   bool IsContiguous() const { return view().is_contiguous(); }
-  /// The DLPack description, which lives as long as the tensor; null for no tensor.
+  /// The DLPack description, valid as long as the tensor; null for an empty tensor.
   const DLTensor* GetDLTensorPtr() const noexcept;
-  /// The object of tvm-ffi's C ABI; this tensor keeps its share.
+  /// The object of tvm-ffi's C ABI, borrowed: its reference count is unchanged.
   TVMFFIObject* object() const noexcept { return object_; }
 
  private:
@@ -317,12 +314,12 @@ class Tensor {
   TVMFFIObject* object_ = nullptr;
 };
 
-/// A contiguous tensor with unset elements, from the allocator of the caller: torch's, where an export was called with
-/// torch tensors. Throws what the allocator says, with its kind.
+/// An uninitialised contiguous tensor from the caller's allocator: torch's, if the export was called with torch
+/// tensors. Rethrows the allocator's error with its kind.
 Tensor empty(ShapeView shape, DLDataType dtype, DLDevice device, DebugInfo where = {});
 /// `empty` with the shape, dtype and device of `tensor`.
 Tensor empty_like(TensorView tensor, DebugInfo where = {});
-/// `required_bytes` of memory as a tensor of uint8; no tensor for 0, whose `data_ptr()` is null.
+/// `required_bytes` bytes of memory as a uint8 tensor; for 0, an empty tensor whose `data_ptr()` is null.
 Tensor alloc_workspace_tensor(std::size_t required_bytes, DLDevice device, DebugInfo where = {});
 
 namespace details {
@@ -331,12 +328,12 @@ struct NoDeleter {
   void operator()(void*) const noexcept {}
 };
 
-/// Fills in the description of a tensor over foreign memory; the sizes and strides are copied to memory of its own.
+/// Fills in the description of a tensor over external memory; sizes and strides are copied.
 void describe_blob(DLTensor& blob, void* data, ShapeView shape, StrideView strides, DLDataType dtype, DLDevice device,
                    std::uint64_t byte_offset);
 Tensor adopt(DLManagedTensor* blob);
 
-/// Everything that lives as long as a tensor over foreign memory.
+/// Everything that lives as long as a tensor over external memory.
 template <typename Fn>
 class Blob {
  public:
@@ -346,7 +343,7 @@ class Blob {
   Blob& operator=(const Blob&) = delete;
   ~Blob() { delete[] managed_.dl_tensor.shape; }
 
-  /// The tensor, which owns `blob` from then on.
+  /// The tensor, which then owns `blob`.
   static Tensor make(Blob* blob, ShapeView shape, StrideView strides, DLDataType dtype, DLDevice device,
                      std::uint64_t byte_offset) {
     try {
@@ -372,20 +369,20 @@ class Blob {
 
 }  // namespace details
 
-/// A tensor over memory that is there already, `data` moved by `byte_offset`. Without `stride` (in elements) it is
-/// contiguous. When the last tensor that shares it goes, `deleter(data)` is called; it must not throw. Where
-/// `from_blob` itself throws, `deleter` is not called.
+/// A tensor over existing memory: `data` plus `byte_offset`. Contiguous without `stride` (in elements). When the last
+/// reference is dropped, `deleter(data)` is called, which must not throw. If `from_blob` itself throws, `deleter` is
+/// not called.
 template <typename Fn = details::NoDeleter>
 Tensor from_blob(void* data, ShapeView shape, DLDataType dtype, DLDevice device, Fn&& deleter = {},
                  Optional<ShapeView> stride = {}, std::uint64_t byte_offset = 0) {
   using Blob = details::Blob<std::decay_t<Fn>>;
   RuntimeCheck(!stride.has_value() || (*stride).size() == shape.size(),
-               "from_blob: a shape and a stride of other ranks");
+               "from_blob: shape and stride have different ranks");
   const StrideView strides(stride.has_value() ? (*stride).data() : nullptr, shape);
   return Blob::make(new Blob(data, std::forward<Fn>(deleter)), shape, strides, dtype, device, byte_offset);
 }
 
-/// As `from_blob`, with the shape, dtype, device and strides of `tensor`; contiguous where `is_contiguous` is true.
+/// `from_blob` with the shape, dtype, device and strides of `tensor`; contiguous if `is_contiguous` is true.
 template <typename Fn = details::NoDeleter>
 Tensor from_blob_like(void* data, TensorView tensor, Fn&& deleter = {}, bool is_contiguous = false,
                       std::uint64_t byte_offset = 0) {
@@ -397,7 +394,7 @@ Tensor from_blob_like(void* data, TensorView tensor, Fn&& deleter = {}, bool is_
 
 }  // namespace ffi
 
-/// None is no tensor.
+/// None is an empty tensor.
 template <>
 class Optional<ffi::Tensor> {
  public:
@@ -421,9 +418,9 @@ class Optional<ffi::Tensor> {
 
 /// What `tvm::ffi::Tensor` and so on mean in a unit without tvm-ffi's C++ headers.
 ///
-/// A qualified name is looked for in a nominated namespace only where the namespace itself has no such name
-/// [namespace.qual]: tvm-ffi's own types win once they are declared. It lies outside of kjit, so that a kernel may
-/// write `using tvm::ffi::TensorView;` in namespace kjit and mean tvm-ffi's from there on.
+/// Qualified lookup searches a nominated namespace only if the namespace itself does not declare the name
+/// [namespace.qual]: tvm-ffi's own types win once they are declared. Outside of namespace kjit, so that `using
+/// tvm::ffi::TensorView;` in namespace kjit names tvm-ffi's type from there on.
 namespace kjit_light_ffi {
 using kjit::host::Optional;
 using kjit::host::ShapeView;
@@ -440,8 +437,8 @@ namespace tvm::ffi {
 using namespace ::kjit_light_ffi;
 }  // namespace tvm::ffi
 
-/// Equality of dtypes and of devices, visible in every namespace. As templates, so that functions of the same meaning
-/// that another library declares for these C types win instead of being ambiguous.
+/// Equality of dtypes and of devices, visible in every namespace. Templates, so that another library's functions for
+/// these C types are preferred instead of ambiguous.
 template <std::same_as<DLDataType> T>
 constexpr bool operator==(const T& a, const T& b) {
   return kjit::host::details::same_dtype(a, b);
@@ -460,15 +457,15 @@ using host::PanicError;
 
 struct Element;
 
-/// The place of an argument in a call, or of an element in an argument, for messages. It fits two registers.
+/// The position of an argument in a call, or of an element in an argument, for messages. Fits two registers.
 struct Position {
   static constexpr int kInside = 1 << 29, kOrNone = 1 << 30;  // flags in `count`
 
   union {
     const char* function;
-    const Element* element;  // of which nothing else is said, where kInside is set
+    const Element* element;  // with kInside, whose other members are then unused
   };
-  int index;  // from 0
+  int index;  // 0-based
   int count;
 
   constexpr Position(const char* name = "", int place = 0, int of = 0) noexcept
@@ -481,34 +478,34 @@ struct Position {
   }
 };
 
-/// Where in an argument an element is.
+/// The position of an element in an argument.
 struct Element {
   enum Kind { kWhole, kIndex, kKey, kValue };
 
   Position outer;
-  const char* type;  // in C++, of what is in `outer`: see `named`
+  const char* type;  // the C++ type of `outer`, from `named`
   Kind kind;
   std::int64_t index;
   const TVMFFIAny* key;
 };
 
-/// The name of a type somewhere in it, as the compiler writes it.
+/// A string that contains the name of a type, as the compiler prints it.
 template <typename T>
 constexpr const char* named() noexcept {
   return __PRETTY_FUNCTION__;
 }
 
 [[noreturn]] KJIT_COLD void wrong_type(Position at, const char* expected, const TVMFFIAny& value);
-/// `type` is what `named` gives.
+/// `type` is a result of `named`.
 [[noreturn]] KJIT_COLD void not_of_type(Position at, const char* type, const TVMFFIAny& value);
 [[noreturn]] KJIT_COLD void wrong_size(Position at, const char* type, std::int64_t expected, std::int64_t given);
-/// For a tensor with these of the `lazy_bits`, or without data.
+/// For a tensor that has these `lazy_bits`, or no data.
 [[noreturn]] KJIT_COLD void not_readable(Position at, const DLTensor& tensor, std::uint64_t bits);
 [[noreturn]] KJIT_COLD void out_of_range(Position at, const char* expected, const TVMFFIAny& value);
 [[noreturn]] KJIT_COLD void wrong_count(const char* function, int expected, int given);
-/// Hands the exception in flight to tvm-ffi, which raises it in Python; returns what an export returns then.
+/// Passes the current exception to tvm-ffi, which raises it in Python; returns the export's error code.
 KJIT_COLD int raise_current_exception() noexcept;
-/// The same for an error of tvm-ffi's.
+/// The same for a tvm-ffi error object.
 KJIT_COLD int raise_tvm_error(TVMFFIObjectHandle error) noexcept;
 
 template <typename T>
@@ -518,13 +515,13 @@ struct is_optional<host::Optional<T>> : std::true_type {
   using value_type = T;
 };
 
-/// A pointer that may be passed as it is: `void*` or a stream handle.
+/// A pointer that is passed through unchanged: `void*` or a stream handle.
 template <typename T>
 concept RawPointer = std::is_pointer_v<T> &&
                      (std::is_void_v<std::remove_pointer_t<T>> || std::same_as<std::remove_pointer_t<T>, CUstream_st> ||
                       std::same_as<std::remove_pointer_t<T>, ihipStream_t>);
 
-/// `U`, but looked up only when `T` is known: a type that is complete only in some units can be named in a template.
+/// `U`, looked up only when `T` is known: lets a template name a type that is complete only in some units.
 template <typename U, typename T>
 struct dependent {
   using type = U;
@@ -540,7 +537,7 @@ inline const DLTensor* tensor_of(const TVMFFIAny& value) {
   return nullptr;
 }
 
-/// Where the tensors of torch say that they are not what lies in memory; all zero where that is not known
+/// How to find torch's bits for tensors whose memory is not their value (conjugate, negative); all zero if unknown
 /// (kjit/runtime/lazy_bits.py).
 struct LazyBits {
   std::uintptr_t object_deleter;
@@ -555,18 +552,18 @@ extern LazyBits lazy_bits;
 inline LazyBits lazy_bits{};
 #endif
 
-/// Refuses a tensor that has elements and no memory (one that was freed, a zero tensor of torch, a fake one), and one
-/// that is the conjugate or the opposite of what lies in memory. `value` is a tensor.
+/// Refuses a tensor that has elements but no memory (freed, a zero tensor of torch, a fake tensor), and one that is the
+/// conjugate or the negative of its memory. `value` is a tensor.
 void require_readable(const TVMFFIAny& value, Position at);
 
 const char* python_type_name(const TVMFFIAny& value);
 
 #if KJIT_SIM
-/// Tells a checker of kernels what memory an argument gives them.
+/// Reports to a checker of kernels the memory that an argument makes accessible.
 void note_argument(const TVMFFIAny& value, Position at);
 #endif
 
-/// The bits of an integer argument, after the check that an integer of that many bytes can hold it.
+/// The bits of an integer argument, checked to fit an integer of `bytes` bytes.
 std::uint64_t integer_of(const TVMFFIAny& value, std::size_t bytes, bool is_signed, Position at);
 double floating_of(const TVMFFIAny& value, std::size_t bytes, Position at);
 bool bool_of(const TVMFFIAny& value, Position at);
@@ -577,15 +574,15 @@ DLDevice device_of(const TVMFFIAny& value, Position at);
 /// The argument as a list of tensors.
 host::TensorListView tensors_of(const TVMFFIAny& value, Position at);
 
-/// The argument as a tensor that holds a share of its own.
+/// The argument as a tensor with a reference of its own.
 host::ffi::Tensor owned_tensor_of(const TVMFFIAny& value, Position at);
 
-/// tvm-ffi's types that take all there is.
+/// tvm-ffi's types that accept any value.
 template <typename T>
 concept AnyValue = std::same_as<T, typename dependent<::tvm::ffi::Any, T>::type> ||
                    std::same_as<T, typename dependent<::tvm::ffi::AnyView, T>::type>;
 
-/// Refuses what is no `T`, a type of tvm-ffi or of the standard library, element by element
+/// Refuses a value that is not a `T`, a type of tvm-ffi or of the standard library, checking every element
 /// (kjit/detail/ffi_elements.h).
 template <typename T>
 void require(const TVMFFIAny& value, Position at);
@@ -605,7 +602,7 @@ auto converted(const TVMFFIAny& value) {
   }
 }
 
-/// What tvm-ffi converted, if it could.
+/// The converted value, or an error if tvm-ffi could not convert it.
 template <typename T, typename Converted>
 T value_of(Converted&& converted, Position at, const TVMFFIAny& value) {
   if (!converted.has_value()) not_of_type(at, named<T>(), value);
@@ -661,7 +658,7 @@ T argument(const TVMFFIAny& value, Position at) {
   }
 }
 
-/// Gives the caller the share that `tensor` holds; None for no tensor.
+/// Returns `tensor` to the caller, reference included; None for an empty tensor.
 void set_tensor(TVMFFIAny* result, const host::ffi::Tensor& tensor) noexcept;
 
 template <typename R>
@@ -695,7 +692,7 @@ void set_result(TVMFFIAny* result, R&& value) {
   }
 }
 
-/// A tensor for tvm-ffi's conversions, which expect a `std::optional` of it.
+/// A tensor for tvm-ffi's conversions, which expect it as a `std::optional`.
 template <typename T>
 struct Converted {
   host::Optional<T> value;
@@ -707,8 +704,8 @@ struct Converted {
   }
 };
 
-/// How tvm-ffi's own types (`Tuple<Tensor, Tensor>`, `Function`, registered methods) take and give kjit's tensors: a
-/// unit may include them without the header of tvm-ffi's `Tensor`. The names are tvm-ffi's.
+/// How tvm-ffi's own types (`Tuple<Tensor, Tensor>`, `Function`, registered methods) take and return kjit's tensors: a
+/// unit may include them without tvm-ffi's `Tensor` header. The names are tvm-ffi's.
 template <typename T>
 struct TvmTraits {
   static constexpr bool kOwned = std::same_as<T, host::ffi::Tensor>;
@@ -767,7 +764,7 @@ void call_checked(F& function, const char* name, const TVMFFIAny* args, std::int
   call_converted<R, Parameters...>(function, name, args, result, std::index_sequence_for<Parameters...>());
 }
 
-/// Calls a function, or an object with one call operator (a lambda): the second argument only tells the signature.
+/// Calls a function, or an object with one call operator (a lambda); the second parameter only carries the signature.
 template <typename F, typename R, typename... Parameters>
 void call(F& function, R (*)(Parameters...), const char* name, const TVMFFIAny* args, std::int32_t given,
           TVMFFIAny* result) {
@@ -812,7 +809,7 @@ host::ffi::Tensor::operator T() const {
 
 namespace ffi_details {
 
-/// `tvm::ffi::Error` is looked up only when `F` is known: a unit that knows it keeps its kind, message and backtrace.
+/// `tvm::ffi::Error` is looked up only when `F` is known: if it is complete, its kind, message and backtrace are kept.
 template <typename F>
 int invoke(F function, const char* name, const TVMFFIAny* args, std::int32_t given, TVMFFIAny* result) noexcept {
   using TvmError = typename dependent<::tvm::ffi::Error, F>::type;
@@ -864,8 +861,7 @@ struct TypeTraits<kjit::host::ffi::Tensor, void> : kjit::ffi_details::TvmTraits<
 #define KJIT_EDITOR_CHECKS(...) static_assert(true)
 #endif
 
-/// Declares `Ref`, the handle to an object of class `Object` that is never null. The unit includes tvm-ffi's C++
-/// headers.
+/// Declares `Ref`, a non-null handle to an object of class `Object`. The unit includes tvm-ffi's C++ headers.
 #define KJIT_REGISTER_FFI_REFERENCE_CLASS(Ref, Object)                                 \
   struct Ref : public ::tvm::ffi::ObjectRef {                                          \
     TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(Ref, ::tvm::ffi::ObjectRef, Object); \

@@ -1,30 +1,30 @@
-// Google Highway for a kernel on the CPU: its vectors, compiled for each kind of CPU, and the choice between them at
-// run time.
+// Google Highway for CPU kernels: vector code compiled for several instruction sets, selected at run time.
 //
 //   #undef HWY_TARGET_INCLUDE
-//   #define HWY_TARGET_INCLUDE "scale.cpp"  // this very file, as one of the op's include folders has it
-//   #include <kjit/highway.h>               // it comes back here and reads the file once for each kind of CPU
+//   #define HWY_TARGET_INCLUDE "scale.cpp"  // this file, by its path in one of the op's include folders
+//   #include <kjit/highway.h>               // re-includes this file once for each instruction set
 //
 //   HWY_BEFORE_NAMESPACE();
 //   namespace {
 //   namespace HWY_NAMESPACE {
 //   namespace hn = hwy::HWY_NAMESPACE;
-//   ...                                     // functions with vectors
+//   ...                                     // vector functions
 //   }  // namespace HWY_NAMESPACE
 //   }  // namespace
 //   HWY_AFTER_NAMESPACE();
 //
 //   #if HWY_ONCE
 //   HWY_EXPORT(scale_vectors);              // HWY_EXPORT_T for a function template
-//   ...                                     // what is there once, and calls them: HWY_DYNAMIC_DISPATCH(scale_vectors)
+//   ...                                     // compiled once, calls them: HWY_DYNAMIC_DISPATCH(scale_vectors)
 //   #endif
 //
-// It stands in place of <hwy/foreach_target.h> and <hwy/highway.h>. On x86-64 functions with vectors are compiled
-// for the instructions that the whole module is compiled for, and for x86-64-v3 and v4 (Highway's AVX2 and AVX3) where
-// these have more; the first call chooses. On aarch64 it is NEON, which every such CPU has.
+// It replaces <hwy/foreach_target.h> and <hwy/highway.h>. On x86-64, vector functions are compiled for the instruction
+// set of the whole module, and for x86-64-v3 and v4 (Highway's AVX2 and AVX3) if these are higher; the first call
+// selects one. On aarch64 it is NEON, which every such CPU has.
 //
-// Only Highway's headers are used. What they want from its library, the detection of the CPU, is below: neither Debian
-// nor conda has that library to link statically, and a module must not need one that another machine does not have.
+// Only Highway's headers are used. The part of its library that they need, CPU detection, is defined below: neither
+// Debian nor conda ships that library for static linking, and a module must not depend on a library that may be missing
+// elsewhere.
 
 #ifndef KJIT_HIGHWAY_ONCE_
 #define KJIT_HIGHWAY_ONCE_
@@ -37,14 +37,14 @@
 #include <cstdlib>
 #include <string_view>
 
-// x86-64-v2 does not have these two, and Highway's SSE4 is to be that.
+// x86-64-v2 lacks these two, and is to be Highway's SSE4.
 #define HWY_DISABLE_PCLMUL_AES
 #if defined(__x86_64__)
-#define HWY_DISABLED_TARGETS 0xff  // all above AVX3, for CPUs that have it anyway: each costs a compile
+#define HWY_DISABLED_TARGETS 0xff  // all above AVX3, whose CPUs have AVX3 too: each target costs a compile
 #elif !defined(HWY_COMPILE_ONLY_STATIC)
 #define HWY_COMPILE_ONLY_STATIC
 #endif
-// The order matters: foreach_target.h reads the op's file, and in it this one, once for each target but the last.
+// The order matters: foreach_target.h includes the op's file, and with it this one, once for each target but the last.
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
@@ -52,12 +52,11 @@
 
 #if (HWY_TARGETS & (HWY_TARGETS - 1)) != 0
 
-// The two functions of Highway's library that dispatch needs, for the targets that are left above. Weak, and local to
-// the module as everything in it: neither another module's nor Highway's own library, where a process has it,
-// interferes.
+// The two functions of Highway's library that dispatch needs, for the targets enabled above. Weak, and local to the
+// module like everything in it: neither another module nor Highway's own library in the process interferes.
 namespace hwy {
 
-/// Which of Highway's targets this CPU and the operating system run; no more than those of the environment variable
+/// The Highway targets that this CPU and the operating system support, limited by the environment variable
 /// KJIT_CPU_LEVEL.
 __attribute__((weak)) std::int64_t SupportedTargets() {
   const char* named = std::getenv("KJIT_CPU_LEVEL");
@@ -66,7 +65,7 @@ __attribute__((weak)) std::int64_t SupportedTargets() {
   std::int64_t targets = HWY_STATIC_TARGET;
   bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi") &&
             __builtin_cpu_supports("bmi2");
-#if !defined(__clang__) || __clang_major__ >= 19  // an older one cannot ask for these, which CPUs with BMI2 have
+#if !defined(__clang__) || __clang_major__ >= 19  // older ones cannot query these, which CPUs with BMI2 have
   v3 = v3 && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("lzcnt");
 #endif
   if (v3 && level != "x86-64-v2") targets |= HWY_AVX2;
@@ -77,7 +76,7 @@ __attribute__((weak)) std::int64_t SupportedTargets() {
   return targets;
 }
 
-/// What was chosen, by the first call of all.
+/// The selection, made by the first call.
 __attribute__((weak)) ChosenTarget& GetChosenTarget() {
   static ChosenTarget chosen;
   return chosen;
@@ -87,7 +86,7 @@ __attribute__((weak)) ChosenTarget& GetChosenTarget() {
 
 #endif
 
-// As Highway has them from 1.1 on: a table for a function template, and the call of it.
+// As in Highway 1.1 and later: a table for a function template, and its call.
 #ifndef HWY_EXPORT_T
 #if HWY_IDE || (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
 #define HWY_EXPORT_T(TABLE, FUNCTION)                                                                     \

@@ -1,5 +1,5 @@
-// Which C++ this is: included by those headers of kjit that include no other one of them. A flag of an op's own may ask
-// for an older one (`-std=c++17`), and what follows would then be a hundred errors about something else.
+// A check of the C++ standard, included by all headers that include no other header of kjit. A flag of an op may select
+// an older one (`-std=c++17`), which would produce a hundred unrelated errors.
 
 #pragma once
 

@@ -11,8 +11,8 @@ namespace kjit::host {
 KJIT_IMPL const char* details::driver_error_string(int result) noexcept {
   void* symbol = nullptr;
   auto found = cudaDriverEntryPointSymbolNotFound;
-  // cuGetErrorString is in every driver. The newer call is not in the runtimes of CUDA 12 that come before 12.5, which
-  // a module may meet even when a later one was at hand as it was built.
+  // cuGetErrorString is in every driver. The newer call is missing from CUDA 12 runtimes before 12.5, which a module
+  // may run on even if it was built with a later one.
 #if CUDART_VERSION >= 13000
   const auto error = ::cudaGetDriverEntryPointByVersion("cuGetErrorString", &symbol, 12000, cudaEnableDefault, &found);
 #else
@@ -31,7 +31,7 @@ KJIT_IMPL const char* details::take_cuda_error(cudaError_t error) noexcept {
   return ::cudaGetErrorString(error);
 }
 
-// A kernel's code is loaded when it is first asked about or launched.
+// A kernel's code is loaded when it is first queried or launched.
 KJIT_IMPL void details::check_code(cudaError_t error, DebugInfo where) {
   if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidKernelImage) return;
   panic(where, "the kernel's machine code is for another GPU, or made by a newer CUDA than the driver knows (",
@@ -114,14 +114,14 @@ KJIT_IMPL cudaStream_t LaunchKernel::resolve_device(DLDevice device) {
   return static_cast<cudaStream_t>(::TVMFFIEnvGetStream(device.device_type, device.device_id));
 }
 
-// Limits of every architecture from sm_30 on: CUDA C++ Programming Guide, "Technical Specifications per Compute
+// Limits of every architecture since sm_30: CUDA C++ Programming Guide, "Technical Specifications per Compute
 // Capability".
 KJIT_IMPL void LaunchKernel::check_limits() const {
   constexpr std::int64_t kMaxGridX = 2147483647, kMaxGridYZ = 65535, kMaxThreads = 1024, kMaxBlockZ = 64;
   const bool grid_fits = grid_.x >= 0 && grid_.y >= 0 && grid_.z >= 0 && grid_.x <= kMaxGridX &&
                          grid_.y <= kMaxGridYZ && grid_.z <= kMaxGridYZ;
   if (!grid_fits) {
-    panic(where_, "a grid of ", grid_.x, " x ", grid_.y, " x ", grid_.z, " blocks is past the hardware's limit of ",
+    panic(where_, "a grid of ", grid_.x, " x ", grid_.y, " x ", grid_.z, " blocks exceeds the hardware's limit of ",
           kMaxGridX, " x ", kMaxGridYZ, " x ", kMaxGridYZ);
   }
   const bool each_fits = block_.x > 0 && block_.y > 0 && block_.z > 0 && block_.x <= kMaxThreads &&
@@ -136,7 +136,7 @@ KJIT_IMPL void LaunchKernel::launch_pointers(const void* kernel, void** paramete
   check_limits();
   if (grid_.x == 0 || grid_.y == 0 || grid_.z == 0) return;
 
-  // Without a device of our own, the current one is "changed" to itself, which is free.
+  // Without a device of our own, the current one is set again, which is free.
   int device = device_;
   if (device < 0) RuntimeDeviceCheck(::cudaGetDevice(&device), where_);
   const DeviceGuard guard(device, where_);

@@ -1,11 +1,11 @@
-// Launching CUDA kernels from the host, checked: the right stream, the right device, a grid that fits the hardware.
+// Checked launches of CUDA kernels: the right stream, the right device, a grid within the hardware's limits.
 //
 //   LaunchKernel(div_ceil(n, 256), 256, device)(my_kernel<T>, out, in, n);  // on torch's stream of `device`
 //   LaunchKernel(grid, block, stream, smem).enable_pdl(true)(my_kernel<T>, out, in);
 //   RuntimeDeviceCheck(cudaMemcpyAsync(...));
 //   CHECK_CUDA(cudaEventRecord(e)) << "while timing";                       // CUresult too, with <cuda.h>
 //
-// Needs the CUDA runtime's C header only, so plain C++ units may include it too.
+// Needs only the CUDA runtime's C header: plain C++ units may include it.
 
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace kjit {
 
-/// The type of device that kernels run on, and of host memory that it can read directly.
+/// The device type that kernels run on, and that of host memory which it accesses directly.
 inline constexpr DLDeviceType kDLGPU = kDLCUDA;
 inline constexpr DLDeviceType kDLGPUHost = kDLCUDAHost;
 
@@ -29,7 +29,7 @@ namespace host {
 
 namespace runtime {
 
-/// A result of CUDA's driver API, `CUresult`: known only in a unit that includes <cuda.h>.
+/// A result of CUDA's driver API, `CUresult`: only in a unit that includes <cuda.h>.
 template <typename T>
 concept DriverResult = std::is_enum_v<T> && !std::same_as<T, cudaError_t> &&
                        requires(T result, const char** text) { cuGetErrorString(result, text); };
@@ -42,7 +42,7 @@ bool is_cuda_error(T result) noexcept {
   return static_cast<int>(result) != 0;
 }
 
-/// What an error of the runtime or the driver API means, in words.
+/// The description of an error of the runtime or driver API.
 inline const char* get_cuda_error_string(cudaError_t error) noexcept {
   return ::cudaGetErrorString(error);
 }
@@ -51,20 +51,20 @@ inline const char* get_cuda_error_string(cudaError_t error) noexcept {
 
 namespace details {
 
-/// The words for a `CUresult`. The driver is asked through the runtime, so that nothing has to be linked with libcuda.
+/// The description of a `CUresult`. The driver is called through the runtime, so that nothing links against libcuda.
 KJIT_COLD const char* driver_error_string(int result) noexcept;
 
-/// Lets `kernel` be launched with so many bytes of dynamic shared memory on `device`. Without asking, a block may have
-/// 48 KiB, static shared memory included. What was allowed stays so, and is known to the thread that has asked: asking
-/// again costs next to nothing. Any number of threads may ask at a time.
+/// Allows `kernel` to be launched with `bytes` bytes of dynamic shared memory on `device`. By default a block may use
+/// 48 KiB, static shared memory included. The limit stays raised and is cached per thread: asking again costs next to
+/// nothing. Thread-safe.
 ///
-/// Returns an error where the GPU has less; it is cleared.
+/// Returns an error if the GPU has less; the error is cleared.
 cudaError_t allow_dynamic_smem(const void* kernel, std::size_t bytes, int device, DebugInfo where);
 
-/// Panics where a kernel's machine code does not run here, which CUDA finds when it loads it.
+/// Panics if a kernel's machine code does not run on this GPU, which CUDA reports when it loads the kernel.
 void check_code(cudaError_t error, DebugInfo where);
 
-/// As `get_cuda_error_string`; a pending error of the runtime is cleared, so that nobody else trips over it later.
+/// `get_cuda_error_string`; also clears the runtime's pending error, so that no later check reports it.
 KJIT_COLD const char* take_cuda_error(cudaError_t error) noexcept;
 template <runtime::DriverResult T>
 const char* take_cuda_error(T result) noexcept {
@@ -82,7 +82,7 @@ const char* get_cuda_error_string(T result) noexcept {
 
 }  // namespace runtime
 
-/// Throws when `error` is one; a pending CUDA error is cleared, so that nobody else trips over it later.
+/// Throws if `error` is an error; clears the pending CUDA error, so that no later check reports it.
 void RuntimeDeviceCheck(cudaError_t error, DebugInfo where = {});
 /// The same for a result of the driver API, in a unit that includes <cuda.h>.
 template <runtime::DriverResult T>
@@ -96,14 +96,14 @@ inline void RuntimeDeviceCheck(DebugInfo where = {}) {
   RuntimeDeviceCheck(::cudaGetLastError(), where);
 }
 
-/// `CHECK_CUDA(call) << "what for";`: for both APIs; the message is put together only on failure.
+/// `CHECK_CUDA(call) << "what for";`, for both APIs; the message is formatted only on failure.
 #define CHECK_CUDA(...)                                                                                      \
   if (const auto kjit_error = (__VA_ARGS__); !::kjit::host::runtime::is_cuda_error(kjit_error)) [[likely]] { \
   } else /* NOLINT(readability-*) */                                                                         \
     KJIT_PANIC << "CUDA error: " << ::kjit::host::details::take_cuda_error(kjit_error) << ". "
 
-/// Sizes of a grid or a block: one to three integers of any type, or a dim3. Kept in 64 bits, so that a size that does
-/// not fit the hardware is noticed and not cut off.
+/// The size of a grid or block: one to three integers of any type, or a dim3. Kept in 64 bits, so that a size beyond
+/// the hardware's limits is detected, not truncated.
 struct Extent {
   std::int64_t x = 1, y = 1, z = 1;
 
@@ -115,7 +115,7 @@ struct Extent {
         z(static_cast<std::int64_t>(size_z)) {}
 };
 
-/// Makes `device` the current one while it lives, where it is not already.
+/// Makes `device` the current device during its lifetime.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device, DebugInfo where = {});
@@ -127,11 +127,11 @@ class DeviceGuard {
   int previous_ = -1;
 };
 
-/// One launch: configured by the constructor and the chained calls, done by the call operator.
+/// One launch: configured by the constructor and chained calls, performed by the call operator.
 ///
-/// An empty grid is no launch. A grid or block past the hardware's limits is an error before the launch. Where a block
-/// needs more than 48 KiB of shared memory, static and dynamic, that is enabled for the kernel. With a `DLDevice`, that
-/// device is made current for the launch and the stream is the one that PyTorch uses at the call.
+/// An empty grid launches nothing. A grid or block beyond the hardware's limits is an error before the launch. If a
+/// block needs more than 48 KiB of shared memory, static plus dynamic, that is enabled for the kernel. With a
+/// `DLDevice`, the device is made current for the launch, on PyTorch's current stream of that device.
 class LaunchKernel {
  public:
   struct Config {
@@ -146,12 +146,12 @@ class LaunchKernel {
   LaunchKernel(const LaunchKernel&) = delete;
   LaunchKernel& operator=(const LaunchKernel&) = delete;
 
-  /// The stream that PyTorch uses on `device` at this call.
+  /// PyTorch's current stream of `device`.
   static cudaStream_t resolve_device(DLDevice device);
 
-  /// Lets the kernel start before the one ahead of it in the stream has ended (programmatic dependent launch). The
-  /// kernel must call `PDLBegin` or `PDLWaitPrimary` (kjit/device.cuh) before it reads or writes any memory that the
-  /// other uses. Nothing where the unit is compiled for GPUs before sm_90, for which those do nothing either.
+  /// Lets the kernel start before the previous one in the stream has ended (programmatic dependent launch). The kernel
+  /// must call `PDLBegin` or `PDLWaitPrimary` (kjit/device.cuh) before it accesses any memory that the other kernel
+  /// uses. No effect in units compiled for GPUs before sm_90, where those calls have none either.
   LaunchKernel& enable_pdl(bool enabled = true) noexcept {
 #if defined(KJIT_CUDA_ARCH) && KJIT_CUDA_ARCH >= 900
     config_.use_pdl = enabled;
@@ -165,12 +165,12 @@ class LaunchKernel {
     config_.cluster_dim = cluster_dim;
     return *this;
   }
-  /// All blocks run at the same time, so that they may wait for each other.
+  /// All blocks are resident at the same time, so that they may wait for each other.
   LaunchKernel& cooperative(bool enabled = true) noexcept {
     config_.cooperative = enabled;
     return *this;
   }
-  /// All of these at once: `.config({.use_pdl = true, .cluster_dim = dim3(2)})`.
+  /// All options at once: `.config({.use_pdl = true, .cluster_dim = dim3(2)})`.
   LaunchKernel& config(const Config& config) noexcept {
     config_ = config;
     return *this;
@@ -179,7 +179,7 @@ class LaunchKernel {
   /// Launches `kernel`; the arguments are converted to the kernel's parameters.
   template <typename... Parameters, typename... Args>
   void operator()(void (*kernel)(Parameters...), Args&&... args) const {
-    static_assert(sizeof...(Parameters) == sizeof...(Args), "the kernel takes another number of arguments");
+    static_assert(sizeof...(Parameters) == sizeof...(Args), "the kernel takes a different number of arguments");
     launch_converted(kernel, static_cast<Parameters>(std::forward<Args>(args))...);
   }
   template <typename Kernel, typename... Args>
@@ -204,7 +204,7 @@ class LaunchKernel {
   Extent block_;
   cudaStream_t stream_;
   std::size_t dynamic_smem_bytes_;
-  int device_;  // -1: the current one
+  int device_;  // -1: the current device
   Config config_;
   DebugInfo where_;
 };

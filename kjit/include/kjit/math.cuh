@@ -1,13 +1,12 @@
-// Mathematics in device code under the same names for every element type, and the usual activations.
+// Device math under the same names for every element type, and the usual activations.
 //
 //   const float scale = math::rsqrt(sum / n + eps);             // using namespace device
-//   const bf16_t gate = math::silu(x[i]);                       // computed as a float, rounded once
+//   const bf16_t gate = math::silu(x[i]);                       // computed in float, rounded once
 //   const float amax = math::max(amax, math::abs(cast<float>(x[i])));
 //
-// A function of a half type is that of float, rounded; of a packed type, that of its elements. Errors of float
+// A function of a half type is computed in float and rounded; of a packed type, element by element. Errors of float
 // functions are CUDA's (CUDA C++ Programming Guide, "Mathematical Functions Appendix"), without fast-math flags: sqrt
-// is exact to half a unit in the last place, log one unit, exp rsqrt sin cos tanh two. For doubles, CUDA's double
-// functions.
+// is correctly rounded, log has one ulp, exp rsqrt sin cos tanh two. Doubles use CUDA's double functions.
 
 #pragma once
 
@@ -22,17 +21,17 @@ inline constexpr float log2e = 1.44269504088896340736f;    // log2(e)
 inline constexpr float loge2 = 0.69314718055994530942f;    // ln(2)
 inline constexpr float pi = 3.14159265358979323846f;       // pi
 inline constexpr float sqrt1_2 = 0.70710678118654752440f;  // 1 / sqrt(2)
-/// The largest finite values of the 8-bit types: what a quantisation scales to.
+/// The largest finite values of the 8-bit types, as for quantisation scales.
 inline constexpr float FP8_E4M3_MAX = kFP8E4M3Max;
 inline constexpr float FP8_E5M2_MAX = kFP8E5M2Max;
 
-/// The larger one; where one is NaN, the other.
+/// The larger value; if one is NaN, the other.
 template <typename T>
 KJIT_DEVICE T max(T a, T b) {
   return DTypeTrait<T>::max(a, b);
 }
 
-/// The smaller one; where one is NaN, the other.
+/// The smaller value; if one is NaN, the other.
 template <typename T>
 KJIT_DEVICE T min(T a, T b) {
   return DTypeTrait<T>::min(a, b);
@@ -43,7 +42,7 @@ KJIT_DEVICE T abs(T a) {
   return DTypeTrait<T>::abs(a);
 }
 
-/// The functions of float and double, and how they are applied to other types.
+/// The functions of float and double, and their application to other types.
 struct Functions {
   struct Sqrt {
     static __device__ float of(float x) { return ::sqrtf(x); }
@@ -97,8 +96,7 @@ struct Functions {
     }
   };
 
-  /// `Function` (of float, and of double where that is asked for) of a value of any floating type, packed ones
-  /// included.
+  /// `Function` (of float, or double if required) of a value of any floating-point type, packed ones included.
   template <typename Function, typename T>
   static __device__ T apply(const T& x) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -151,24 +149,24 @@ template <typename T>
 KJIT_DEVICE T sigmoid(T a) {
   return Functions::apply<Functions::Sigmoid>(a);
 }
-/// a * sigmoid(a), as torch.nn.functional.silu. NaN at minus infinity, as there.
+/// a * sigmoid(a), as torch.nn.functional.silu; NaN at minus infinity, as there.
 template <typename T>
 KJIT_DEVICE T silu(T a) {
   return Functions::apply<Functions::Silu>(a);
 }
-/// a * Phi(a) with the normal distribution Phi, through erf: torch.nn.functional.gelu.
+/// a * Phi(a) with the normal distribution function Phi, by erf: torch.nn.functional.gelu.
 template <typename T>
 KJIT_DEVICE T gelu(T a) {
   return Functions::apply<Functions::Gelu>(a);
 }
-/// The approximation of gelu with tanh: torch.nn.functional.gelu(approximate="tanh"); Hendrycks and Gimpel,
+/// The tanh approximation of gelu: torch.nn.functional.gelu(approximate="tanh"); Hendrycks and Gimpel,
 /// arXiv:1606.08415.
 template <typename T>
 KJIT_DEVICE T gelu_tanh(T a) {
   return Functions::apply<Functions::GeluTanh>(a);
 }
 
-/// As `sigmoid`, with the hardware's exponential: relative error below 2^-16 for |x| <= 64.
+/// `sigmoid` with the hardware's exponential: relative error below 2^-16 for |x| <= 64.
 KJIT_DEVICE float sigmoid_fast(float x) {
   return 1.0f / (1.0f + __expf(-x));
 }
@@ -176,7 +174,7 @@ KJIT_DEVICE float sigmoid_fast(float x) {
 KJIT_DEVICE float silu_fast(float x) {
   return x * sigmoid_fast(x);
 }
-/// log(1 + exp(x)) with the hardware's exponential, and x itself above 20, where the two round to the same float.
+/// log(1 + exp(x)) with the hardware's exponential; x itself above 20, where the two round to the same float.
 KJIT_DEVICE float softplus_fast(float x) {
   return x > 20.0f ? x : ::log1pf(__expf(x));
 }
@@ -189,11 +187,11 @@ KJIT_DEVICE float fma_f32_bf16(bf16_t a, float b, float acc) {
   return ::fmaf(cast<float>(a), b, acc);
 }
 
-/// Division by a number that many threads share, prepared on the host or at compile time: a multiplication and a shift.
-/// `n / d` and `n % d` are exact for every `n` below 2^31 and every `d` from 1 to 2^31.
+/// Division by a loop-invariant number, prepared on the host or at compile time: a multiplication and a shift. `n / d`
+/// and `n % d` are exact for every `n` below 2^31 and every `d` from 1 to 2^31.
 ///
-/// With L = ceil(log2(d)) the multiplier is ceil(2^(31 + L) / d), whose error is less than n's share of it can show for
-/// n < 2^31 (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI 1994, theorem 4.2).
+/// With L = ceil(log2(d)) the multiplier is ceil(2^(31 + L) / d), whose error does not affect the quotient for n < 2^31
+/// (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI 1994, theorem 4.2).
 class fast_mod_div_u32_t {
  public:
   explicit constexpr fast_mod_div_u32_t(std::uint32_t divisor) : divisor_(divisor) {

@@ -7,7 +7,7 @@
 namespace kjit::host::details {
 
 KJIT_IMPL void FactoryMutex::lock() {
-  if (::pthread_mutex_lock(&mutex_) != 0) Panic("a factory has asked for the value that it is making");
+  if (::pthread_mutex_lock(&mutex_) != 0) Panic("a factory has requested the value that it is making");
 }
 
 KJIT_IMPL void FactoryMutex::unlock() noexcept {

@@ -1,15 +1,14 @@
-// Does something only once: at a place in the source, or for each key at that place, and keeps what came out of it.
+// One-time initialisation, once for a call site or once for each key at a call site, with the result kept.
 //
 //   const int sms = init_once([] { return count_sms(); });
 //   Plan& plan = init_once(std::pair{rows, columns}, [&] { return make_plan(rows, columns); });
 //   static CacheMap<int, Plan> plans;  Plan& p = plans.get_cached(device, [&] { return make_plan(device); });
 //
 // A factory that throws leaves nothing behind and runs again at the next call. References stay valid for the life of
-// the process. A lookup that finds its key takes no lock.
+// the process. A hit takes no lock.
 //
-// Keys are only compared, one after another: meant for a handful (devices, shapes of one model), not for thousands.
-// That is also why this header needs no <mutex> and no <unordered_map>, which would cost more than a small kernel to
-// compile.
+// Keys are searched linearly: meant for a handful (devices, shapes of one model), not for thousands. That is also why
+// this header needs neither <mutex> nor <unordered_map>, which cost more to compile than a small kernel.
 
 #pragma once
 
@@ -24,13 +23,13 @@ namespace kjit::host {
 
 namespace details {
 
-/// A mutex that reports a second lock by the same thread instead of waiting for ever.
+/// A mutex that reports recursive locking instead of deadlocking.
 class FactoryMutex {
  public:
   FactoryMutex() noexcept = default;
   FactoryMutex(const FactoryMutex&) = delete;
   FactoryMutex& operator=(const FactoryMutex&) = delete;
-  /// A `PanicError` where this thread holds it already: a factory has asked for what it is making.
+  /// A `PanicError` if this thread holds it already: a factory has requested the value that it is making.
   void lock();
   void unlock() noexcept;
 
@@ -38,7 +37,7 @@ class FactoryMutex {
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
 };
 
-/// Holds a mutex while it lives; none where `kThreadSafe` is false.
+/// Holds a mutex during its lifetime; does nothing if `kThreadSafe` is false.
 template <bool kThreadSafe>
 class FactoryLock {
  public:
@@ -55,7 +54,7 @@ class FactoryLock {
   FactoryMutex& mutex_;
 };
 
-/// What a `CacheMap` keeps for a key.
+/// An entry of a `CacheMap`.
 template <typename Key, typename Value>
 struct CacheEntry {
   CacheEntry* next;
@@ -70,12 +69,12 @@ struct CacheEntry<Key, void> {
 
 }  // namespace details
 
-/// A value for each key, made by the first call that asks for it. `Value` may be void: then a factory is only run once
+/// A value for each key, made by the first call that requests it. `Value` may be void: then a factory is only run once
 /// for each key.
 ///
-/// `Key` needs copying and `==`: numbers, enums, pairs, tuples, and structs with a defaulted `==` all have
-/// it. With `kThreadSafe` any number of threads may call at once; the factory runs under a lock, so threads that ask
-/// for a key that is not there yet wait for each other.
+/// `Key` needs copying and `==`: numbers, enums, pairs, tuples, and structs with a defaulted `==` qualify. With
+/// `kThreadSafe`, any number of threads may call at once; factories run under a lock, so threads that request missing
+/// keys wait for each other.
 template <typename Key, typename Value, bool kThreadSafe = true>
 class CacheMap {
  public:
@@ -86,10 +85,10 @@ class CacheMap {
     while (newest_ != nullptr) delete std::exchange(newest_, newest_->next);
   }
 
-  /// The value for `key`, or what `factory` returns where there is none yet.
+  /// The value for `key`, made by `factory` if there is none yet.
   ///
-  /// Whatever `factory` throws is passed on, and nothing is kept. A factory that calls this map again is a `PanicError`
-  /// (undefined where `kThreadSafe` is false).
+  /// Exceptions of `factory` are passed on, and nothing is kept. A factory that calls this map again is a `PanicError`
+  /// (undefined if `kThreadSafe` is false).
   template <typename Fn, typename KeyArg>
   std::add_lvalue_reference_t<Value> get_cached(const KeyArg& key, Fn&& factory) {
     Entry* entry = find(key);
@@ -104,7 +103,7 @@ class CacheMap {
 
   template <typename KeyArg>
   Entry* find(const KeyArg& key) const {
-    // Entries are written before they can be reached from here, and never change or go away.
+    // Entries are complete before they are reachable, and never change or disappear.
     for (Entry* entry = __atomic_load_n(&newest_, __ATOMIC_ACQUIRE); entry != nullptr; entry = entry->next) {
       if (entry->key == key) return entry;
     }
@@ -120,7 +119,7 @@ class CacheMap {
       std::forward<Fn>(factory)();
       entry = new Entry{newest_, Key(key)};
     } else {
-      // The value is made where it stays, so that it need not be movable.
+      // The value is constructed in place, so that it need not be movable.
       entry = new Entry{newest_, Key(key), std::forward<Fn>(factory)()};
     }
     __atomic_store_n(&newest_, entry, __ATOMIC_RELEASE);
@@ -131,23 +130,23 @@ class CacheMap {
   Entry* newest_ = nullptr;
 };
 
-/// The keys for which something was done: `set.get_cached(key, action)` runs `action` the first time.
+/// Keys for which an action has run: `set.get_cached(key, action)` runs `action` the first time.
 template <typename Key, bool kThreadSafe = true>
 using CacheSet = CacheMap<Key, void, kThreadSafe>;
 
-/// The value that `factory` returned for `key` at this place: it runs once for each key.
+/// The value that `factory` returned for `key` at this call site: it runs once for each key.
 ///
-/// A place is told by the type of `factory`: every lambda has its own. Where two places share a type (a function
-/// pointer, `std::function`), give each a `Tag` of its own, or they share their values. A template's lambda is another
-/// one for each set of template arguments.
+/// Call sites are distinguished by the type of `factory`: every lambda has its own. Call sites that share a type (a
+/// function pointer, `std::function`) share their values unless each has its own `Tag`. A lambda in a template is a
+/// different one for each set of template arguments.
 template <typename Tag = void, bool kThreadSafe = true, typename Key, std::invocable Fn>
 std::add_lvalue_reference_t<std::decay_t<std::invoke_result_t<Fn>>> init_once(Key&& key, Fn&& factory) {
   static CacheMap<std::decay_t<Key>, std::decay_t<std::invoke_result_t<Fn>>, kThreadSafe> cache;
   return cache.get_cached(key, std::forward<Fn>(factory));
 }
 
-/// The value that `factory` returned at this place: it runs once. Always thread-safe, and later calls cost one load.
-/// For `Tag` see above.
+/// The value that `factory` returned at this call site: it runs once. Always thread-safe, and later calls cost one
+/// load. For `Tag` see above.
 template <typename Tag = void, std::invocable Fn>
 std::add_lvalue_reference_t<std::decay_t<std::invoke_result_t<Fn>>> init_once(Fn&& factory) {
   using Value = std::decay_t<std::invoke_result_t<Fn>>;

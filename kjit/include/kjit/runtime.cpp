@@ -8,7 +8,7 @@ namespace kjit::host::runtime {
 
 namespace details {
 
-/// `device_id`, or the current device's number.
+/// `device_id`, or the current device's index.
 KJIT_IMPL int resolve(int device_id) {
   if (device_id != kCurrentDevice) return device_id;
   int current = 0;
@@ -22,7 +22,7 @@ KJIT_IMPL int attribute(cudaDeviceAttr which, int device_id) {
   return value;
 }
 
-/// A property of a device that never changes.
+/// A constant property of a device.
 template <cudaDeviceAttr kWhich>
 int cached_attribute(int device_id, bool use_cache) {
   static DeviceCacheMap<int, -1> cache;
@@ -42,7 +42,7 @@ KJIT_IMPL void* get_device_accessible_ptr(const TensorView& tensor, DebugInfo wh
   void* address = nullptr;
   const auto error = ::cudaHostGetDevicePointer(&address, data, 0);
   if (error == cudaSuccess) return address;
-  panic(where, "the GPU cannot reach this tensor, which is in host memory that is not pinned (CUDA error: ",
+  panic(where, "the GPU cannot access this tensor, which is in host memory that is not pinned (CUDA error: ",
         take_cuda_error(error), ")");
 }
 
@@ -106,7 +106,7 @@ KJIT_IMPL L1Carveout set_prefer_l1_carveout_with_occupancy(int lower_percent, in
                                                            std::uint32_t min_occupancy, const void* kernel,
                                                            std::uint32_t block_threads, std::size_t dyn_smem_bytes,
                                                            int device_id) {
-  RuntimeCheck(min_occupancy > 0, "the occupancy asked for must be positive");
+  RuntimeCheck(min_occupancy > 0, "the requested occupancy must be positive");
   RuntimeCheck(0 <= lower_percent && lower_percent <= upper_percent && upper_percent <= 100, "from ", lower_percent,
                " to ", upper_percent, " is no range of percents");
   const int device = resolve(device_id);

@@ -1,11 +1,10 @@
-// What the host asks CUDA about devices and kernels: cached where the answer does not change, for any number of GPUs.
+// Queries and settings of CUDA devices and kernels, cached where the answer cannot change, for any number of GPUs.
 //
 //   static const uint32_t per_sm = runtime::get_blocks_per_sm(kernel, 256);
 //   const auto blocks = std::min(needed, per_sm * runtime::get_sm_count(device.device_id));
 //   runtime::set_max_dynamic_smem_per_device<kernel>(device, bytes);
 //
-// Needs the CUDA runtime's C header only, so plain C++ units may include it too. All of it may be called from several
-// threads at once.
+// Needs only the CUDA runtime's C header: plain C++ units may include it. All functions are thread-safe.
 
 #pragma once
 
@@ -26,21 +25,21 @@
 
 namespace kjit::host::runtime {
 
-/// How many devices a `DeviceCacheMap` remembers. With more, those beyond are asked anew each time.
+/// The number of devices that a `DeviceCacheMap` caches. Others are queried each time.
 inline constexpr std::uint32_t kNumStaticMaxDevice = 72;
 
-/// In place of a device's number: the one that is current at the call.
+/// Instead of a device index: the current device at the call.
 inline constexpr int kCurrentDevice = -1;
 
-/// A device by its number, or by the `DLDevice` of a tensor.
+/// A device by its index, or by the `DLDevice` of a tensor.
 struct MaybeDevice {
   MaybeDevice(DLDevice device) noexcept : device_id(device.device_id) {}
   MaybeDevice(std::int32_t number) noexcept : device_id(number) {}
   std::int32_t device_id;
 };
 
-/// One value for each device, asked for when it is first needed. `kDefault` stands for "not asked yet"; a query that
-/// returns it is repeated at each call. Threads that meet at the first call may all ask.
+/// One value for each device, queried at its first use. `kDefault` stands for "not queried yet"; a query that returns
+/// it is repeated at each call. Threads that race for the first call may all query.
 template <typename T, T kDefault>
 class DeviceCacheMap {
  public:
@@ -48,7 +47,7 @@ class DeviceCacheMap {
     for (T& value : values_) value = kDefault;
   }
 
-  /// The value for `device`: `query(device)` where it is not known or `use_cache` is false.
+  /// The value for `device`: `query(device)` if it is not cached or `use_cache` is false.
   template <typename Fn>
   T get_cached(std::int32_t device, bool use_cache, Fn&& query) {
     const bool has_place = device >= 0 && device < static_cast<std::int32_t>(kNumStaticMaxDevice);
@@ -69,33 +68,33 @@ class DeviceCacheMap {
   T values_[kNumStaticMaxDevice];
 };
 
-/// The address under which the GPU reaches the tensor's data: for a tensor in host memory the one that the device
-/// knows it by. An error where the GPU cannot reach it: host memory must be pinned (`pin_memory()`).
+/// The device address of the tensor's data; for a tensor in host memory, the address that it is mapped to. An error if
+/// the GPU cannot access it: host memory must be pinned (`pin_memory()`).
 void* get_device_accessible_ptr(const TensorView& tensor, DebugInfo where = {});
 
-/// The number of SMs of a device. `use_cache = false` asks the driver again.
+/// The number of SMs of a device. `use_cache = false` queries the driver again.
 std::uint32_t get_sm_count(int device_id, bool use_cache = true);
 /// The compute capability: 9 and 0 for sm_90.
 int get_cc_major(int device_id, bool use_cache = true);
 int get_cc_minor(int device_id, bool use_cache = true);
 /// The compute capability as one number: 90 for sm_90.
 int get_sm_version(int device_id, bool use_cache = true);
-/// The version of the CUDA runtime that is loaded: 13000 for 13.0.
+/// The version of the loaded CUDA runtime: 13000 for 13.0.
 int get_runtime_version();
-/// Bytes of shared memory that one block may use: what a kernel can be given with `set_max_dynamic_smem` (static shared
-/// memory counts too), or with `opt_in` false what it can use without.
+/// Bytes of shared memory that one block may use after `set_max_dynamic_smem` (static shared memory included), or, with
+/// `opt_in` false, without it.
 std::size_t get_max_smem_per_block(int device_id, bool opt_in = true, bool use_cache = true);
 
-/// A share of the memory that L1 cache and shared memory divide between them, and how many blocks fit an SM with it.
+/// A split of an SM's L1 cache and shared memory, and the number of blocks that fit an SM with it.
 struct L1Carveout {
   int carveout_percent;
   std::uint32_t blocks_per_sm;
 };
 
-/// How many blocks of `kernel` an SM can run at a time. More than 48 KiB of shared memory are enabled for the kernel
-/// first, as a launch would.
+/// The number of blocks of `kernel` that are resident on an SM at a time. More than 48 KiB of shared memory are enabled
+/// for the kernel first, as by a launch.
 ///
-/// 0 where not even one block fits: a grid of that many blocks is empty, and launching it does nothing.
+/// 0 if not even one block fits: a grid of that many blocks is empty, and launches nothing.
 std::uint32_t get_blocks_per_sm(const void* kernel, std::int32_t block_dim, std::size_t dynamic_smem = 0,
                                 int device_id = kCurrentDevice);
 template <typename T>
@@ -104,7 +103,7 @@ std::uint32_t get_blocks_per_sm(T kernel, std::int32_t block_dim, std::size_t dy
   return get_blocks_per_sm(reinterpret_cast<const void*>(kernel), block_dim, dynamic_smem, device_id);
 }
 
-/// Bytes of dynamic shared memory that each block may use while `num_blocks` of them run on one SM.
+/// Bytes of dynamic shared memory available to each block when `num_blocks` of them are resident on one SM.
 std::size_t get_available_dynamic_smem_per_block(const void* kernel, int num_blocks, int block_size,
                                                  int device_id = kCurrentDevice);
 template <typename T>
@@ -113,25 +112,25 @@ std::size_t get_available_dynamic_smem_per_block(T kernel, int num_blocks, int b
   return get_available_dynamic_smem_per_block(reinterpret_cast<const void*>(kernel), num_blocks, block_size, device_id);
 }
 
-/// Allows launches of `kernel` with up to this many bytes of dynamic shared memory, and with as many as were allowed
-/// before. A call that changes nothing costs next to nothing: the right thing ahead of every launch with `<<<...>>>`.
-/// `LaunchKernel` does it by itself.
+/// Allows launches of `kernel` with up to `dyn_smem_bytes` bytes of dynamic shared memory; never lowers an earlier
+/// limit. A call that changes nothing costs next to nothing: call it before every launch with `<<<...>>>`.
+/// `LaunchKernel` does so itself.
 void set_max_dynamic_smem(const void* kernel, std::size_t dyn_smem_bytes, int device_id = kCurrentDevice);
 template <typename T>
 void set_max_dynamic_smem(T kernel, std::size_t dyn_smem_bytes, int device_id = kCurrentDevice) {
   set_max_dynamic_smem(reinterpret_cast<const void*>(kernel), dyn_smem_bytes, device_id);
 }
 
-/// The share of an SM's memory, in percent, that `kernel` would have as shared memory and not as L1 cache; -1 (the
-/// driver's choice) to 100. A hint that stays for the process.
+/// The preferred share of an SM's memory, in percent, that `kernel` has as shared memory instead of L1 cache; -1 (the
+/// driver's choice) to 100. A hint that applies to the whole process.
 void set_smem_carveout(const void* kernel, int percent, int device_id = kCurrentDevice);
 template <typename T>
 void set_smem_carveout(T kernel, int percent, int device_id = kCurrentDevice) {
   set_smem_carveout(reinterpret_cast<const void*>(kernel), percent, device_id);
 }
 
-/// Sets the smallest share of shared memory, from `lower_bound_percent` to `upper_bound_percent` (0 to 100), with which
-/// `min_occupancy` blocks of `kernel` fit an SM. An error where none does; the share is then the driver's choice.
+/// Sets the smallest shared-memory share, from `lower_bound_percent` to `upper_bound_percent` (0 to 100), at which
+/// `min_occupancy` blocks of `kernel` fit an SM. An error if there is none; the driver then chooses.
 L1Carveout set_prefer_l1_carveout_with_occupancy(int lower_bound_percent, int upper_bound_percent,
                                                  std::uint32_t min_occupancy, const void* kernel,
                                                  std::uint32_t block_threads, std::size_t dyn_smem_bytes = 0,
@@ -145,7 +144,7 @@ L1Carveout set_prefer_l1_carveout_with_occupancy(int lower_bound_percent, int up
                                                device_id);
 }
 
-/// Gives `kernel` as much L1 cache as leaves its occupancy what it is by default. Once for each device is enough:
+/// Gives `kernel` the most L1 cache that keeps its default occupancy. Once for each device is enough:
 /// `init_per_device(device, [] { set_prefer_l1_carveout(kernel, 256); })`.
 L1Carveout set_prefer_l1_carveout(const void* kernel, std::uint32_t block_threads, std::size_t dyn_smem_bytes = 0,
                                   int device_id = kCurrentDevice);
@@ -162,9 +161,9 @@ void run_on_device(int device_id, Fn&& fn) {
   std::forward<Fn>(fn)();
 }
 
-/// Runs `fn` at the first call for each device, with that device current. What identifies the place is said at
-/// `init_once`. `use_cache = false` runs it in any case, and does not count as the first call. Where `fn` throws, the
-/// next call runs it again.
+/// Runs `fn` at the first call for each device, with that device current. Call sites are identified as by `init_once`.
+/// `use_cache = false` always runs it, and does not count as the first call. If `fn` throws, the next call runs it
+/// again.
 template <typename Tag = void, std::invocable Fn>
 void init_per_device(int device_id, bool use_cache, Fn&& fn) {
   static CacheSet<int> done;
@@ -176,7 +175,7 @@ void init_per_device(MaybeDevice device, Fn&& fn) {
   init_per_device<Tag>(device.device_id, true, std::forward<Fn>(fn));
 }
 
-/// As `set_max_dynamic_smem`, for a kernel that is named by a template argument.
+/// `set_max_dynamic_smem` for a kernel that is a template argument.
 template <auto kernel>
 void set_max_dynamic_smem_per_device(MaybeDevice device, std::size_t dyn_smem_bytes) {
   set_max_dynamic_smem(kernel, dyn_smem_bytes, device.device_id);

@@ -1,4 +1,4 @@
-// Where in the source a call was written, without <source_location> (which nvcc 12 cannot always compile).
+// The source location of a call, without <source_location> (which nvcc 12 cannot always compile).
 //
 //   void check(bool ok, kjit::source_location_t where = kjit::source_location_t::current());
 //   where.file_name(); where.line();          // of the caller
@@ -11,7 +11,7 @@ namespace kjit {
 
 #if defined(__GNUC__) || defined(__clang__)
 
-/// The same names and meaning as `std::source_location`, over the compiler's builtins.
+/// `std::source_location` in terms of the compiler's builtins.
 class source_location_t {
  public:
   static constexpr source_location_t current(const char* file = __builtin_FILE(),
@@ -20,7 +20,7 @@ class source_location_t {
   constexpr const char* file_name() const noexcept;
   constexpr const char* function_name() const noexcept;
   constexpr unsigned line() const noexcept;
-  /// Always 0: the builtins do not tell it.
+  /// Always 0: no builtin provides it.
   constexpr unsigned column() const noexcept;
 
  private:
@@ -52,7 +52,7 @@ constexpr unsigned source_location_t::column() const noexcept {
 
 #else
 
-/// A compiler without the builtins: locations are empty, everything else works.
+/// For compilers without the builtins: locations are empty, everything else works.
 class source_location_t {
  public:
   static constexpr source_location_t current() noexcept { return {}; }

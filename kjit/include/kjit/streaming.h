@@ -1,8 +1,7 @@
-// Streaming (non-temporal) stores: a tensor that no cache will hold is written past all of them, without being read
-// from memory first.
+// Streaming (non-temporal) stores: results that exceed the caches bypass them, without a read for ownership.
 //
-//   const bool streams = exceeds_caches<T, T>(numel);  // do what is read and what is written?
-//   Streamed<T> part(out_ptr + at, size, streams);     // at most kStaged elements that are only written
+//   const bool streams = exceeds_caches<T, T>(numel);  // do inputs and outputs?
+//   Streamed<T> part(out_ptr + at, size, streams);     // at most kStaged write-only elements
 //   part.data()[i] = ...;
 //   part.store();
 //   stream_fence();  // once a thread has written everything; parallel_ranges of kjit/cpu.h does it
@@ -26,23 +25,23 @@
 
 namespace kjit {
 
-/// How many elements are staged at once: some tensors' fit into the first-level cache.
+/// The number of elements staged at once: those of several tensors fit the first-level cache.
 constexpr std::int64_t kStaged = 128;
 
 namespace details {
 
-constexpr std::int64_t kLineBytes = 64;  // of a line of the caches
+constexpr std::int64_t kLineBytes = 64;  // of a cache line
 
-/// A cache of the last level: how many bytes of tensors are kept in it, and how many of the CPU's threads share it.
+/// A last-level cache: the bytes of tensors that it holds, and the number of hardware threads that share it.
 struct LastLevelCache {
   std::int64_t bytes = 0;
   std::int64_t threads = 1;
 };
 
-/// The one of this CPU; none where it is not known. KJIT_CPU_CACHE_BYTES goes before what the CPU says.
+/// This CPU's last-level cache; empty if it is unknown. KJIT_CPU_CACHE_BYTES overrides what the CPU reports.
 LastLevelCache find_last_level_cache() noexcept;
 
-// What the widest stores that go past the caches write.
+// The vector type of the widest streaming stores.
 #if defined(__AVX512F__)
 using StreamVector = __m512i;
 #elif defined(__AVX__)
@@ -57,10 +56,9 @@ struct StreamVector {
 
 }  // namespace details
 
-/// Whether tensors with elements of types `Ts`, `numel` in each, are much more than the CPU's caches hold: half as much
-/// again as all of those of the last level that OpenMP's threads have, or more than as many bytes as the environment
-/// variable KJIT_CPU_CACHE_BYTES says, which is read once. Never where that is 0, or the CPU does not say how large
-/// they are.
+/// Whether tensors with elements of types `Ts`, `numel` in each, far exceed the CPU's caches: by half, those of the
+/// last level that OpenMP's threads use; or the environment variable KJIT_CPU_CACHE_BYTES, which is read once. Never if
+/// that is 0, or if the CPU does not report its caches.
 template <typename... Ts>
 bool exceeds_caches(std::int64_t numel) {
   static const details::LastLevelCache cache = details::find_last_level_cache();
@@ -73,23 +71,23 @@ bool exceeds_caches(std::int64_t numel) {
   return cache.bytes > 0 && bytes > cache.bytes * ((threads + cache.threads - 1) / cache.threads);
 }
 
-/// Whether all of these addresses are where a line of the caches begins, which each vector that is streamed lies in.
+/// Whether all of these addresses are aligned to a cache line, and so to every vector that is streamed.
 template <typename... Ts>
 bool begin_lines(const Ts*... written) {
   return ((reinterpret_cast<std::uintptr_t>(written) % details::kLineBytes == 0) && ...);
 }
 
-/// What was written past the caches is written when other threads see what this one does next.
+/// Completes streaming stores before later stores of this thread become visible.
 inline void stream_fence() {
 #if defined(__x86_64__)
   _mm_sfence();
 #endif
 }
 
-/// `size` elements from `to` on, at most kStaged, that are only written. With `streams` they go past the caches, by way
-/// of a buffer, if they are whole aligned vectors and the compiler knows how many (`for_parts` of kjit/cpu.h). Where
-/// `streams` is `std::true_type`, `to` is aligned to the vectors, and the compiler leaves the buffer out. Written
-/// elements are in `to` after `store()`.
+/// `size` write-only elements from `to` on, at most kStaged. With `streams`, they are written by streaming stores from
+/// a buffer, if they are whole aligned vectors of a compile-time size (`for_parts` of kjit/cpu.h). If `streams` is
+/// `std::true_type`, `to` is aligned to the vectors, and the compiler can elide the buffer. Elements are in `to` after
+/// `store()`.
 template <typename T>
 class Streamed {
  public:
@@ -116,7 +114,7 @@ class Streamed {
  private:
   using Vector = details::StreamVector;
 
-  /// Whether a number of bytes, or an address, is a multiple of a vector's size.
+  /// Whether a size in bytes, or an address, is a multiple of the vector size.
   static bool is_vector(std::uintptr_t bytes) { return bytes % sizeof(Vector) == 0; }
 
   static void stream(Vector* to, Vector vector) {

@@ -212,7 +212,7 @@ void describe_list(Message& message, const Sizes& sizes) {
   message << ">";
 }
 
-/// One `verify`: compares, and on the first mismatch says why.
+/// One `verify`: compares, and reports the first mismatch.
 class Matching {
  public:
   Matching(TensorMatcher& matcher, const TensorView& view, Binding by) : matcher_(matcher), view_(view), by_(by) {}
@@ -249,7 +249,7 @@ class Matching {
     return false;
   }
 
-  /// What a message calls a size that follows from symbols: `2*D`.
+  /// The name of a symbolic expression in messages: `2*D`.
   static void describe_computed(Message& message, const SizeRef& size) {
     if (size.value != 1) message << size.value << "*";
     message << size.symbol->get_name();
@@ -270,7 +270,7 @@ class Matching {
     }
   }
 
-  /// Says why a size does not fit; always false.
+  /// Reports why a size does not match; always returns false.
   template <typename... Parts>
   KJIT_COLD bool is_wrong(const SizeRef& expected, std::int64_t size, const char* what, std::size_t dimension,
                           const Parts&... parts) {
@@ -283,14 +283,14 @@ class Matching {
     return false;
   }
 
-  /// Compares a size that follows from symbols, or gives the one its value that has none.
+  /// Compares a size with an expression, or solves it for its unbound symbol.
   bool computed_matches(const SizeRef& expected, std::int64_t size, const char* what, std::size_t dimension) {
     SymbolicSize* unknown = nullptr;
     for (SymbolicSize* symbol : {expected.symbol, expected.times, expected.more}) {
       if (symbol == nullptr || symbol->has_value_) continue;
       if (unknown != nullptr) {
         panic(by_.where, "'", unknown->get_name(), "' and '", symbol->get_name(),
-              "' have no value yet: verify a tensor that has one of these sizes ahead of this one");
+              "' have no value yet: verify a tensor that has one of these sizes before this one");
       }
       unknown = symbol;
     }
@@ -302,9 +302,9 @@ class Matching {
         __builtin_mul_overflow(product, value(expected.times, 1), &product) ||
         __builtin_add_overflow(expected.plus, value(expected.more, 0), &plus) ||
         __builtin_sub_overflow(size, plus, &rest)) {
-      return is_wrong(expected, size, what, dimension, "expected what has more than 63 bits");
+      return is_wrong(expected, size, what, dimension, "expected a size of more than 63 bits");
     }
-    if (unknown != nullptr && unknown != expected.more) {  // (size - plus) * divisor is a multiple of the product
+    if (unknown != nullptr && unknown != expected.more) {  // (size - plus) * divisor must be a multiple of the product
       std::int64_t multiple = 0;
       const bool fits = rest >= 0 && !__builtin_mul_overflow(rest, expected.divisor, &multiple);
       if (fits && (product == 0 ? multiple == 0 : multiple % product == 0)) {
@@ -381,14 +381,14 @@ class Matching {
     return !matcher_.no_overlap_ || elements_are_apart();
   }
 
-  /// Whether no two elements share memory, of a tensor with as many dimensions as a matcher may have.
+  /// Whether no two elements share memory; for tensors of any rank that a matcher supports.
   bool elements_are_apart() {
     if (view_.numel() == 0) return true;
     const auto stride = [this](std::size_t i) {
       const std::int64_t value = view_.strides()[i];
       return value < 0 ? -value : value;
     };
-    std::int64_t taken = 1;  // by the dimensions that were looked at, from the smallest stride on
+    std::int64_t taken = 1;  // extent of the dimensions so far, from the smallest stride on
     bool seen[kMaxDimensions] = {};
     for (std::size_t count = 0; count < view_.shape().size(); ++count) {
       std::size_t next = view_.shape().size();
@@ -398,8 +398,8 @@ class Matching {
       seen[next] = true;
       if (view_.shape()[next] == 1) continue;
       if (stride(next) < taken) {
-        cause_ << "Tensor has elements that share memory, and is written to: the stride of dimension " << next << " is "
-               << stride(next) << ", and what lies within takes " << taken;
+        cause_ << "Tensor has overlapping elements, and is written to: the stride of dimension " << next << " is "
+               << stride(next) << ", and the dimensions within it span " << taken;
         return false;
       }
       taken += (view_.shape()[next] - 1) * stride(next);
@@ -419,7 +419,7 @@ class Matching {
     return false;
   }
 
-  /// What the address must be a multiple of for single elements to be read; 1 where elements are less than a byte.
+  /// The alignment required to read single elements, in bytes; 1 for elements of less than a byte.
   std::uintptr_t element_alignment() const {
     const unsigned bits = view_.dtype().bits;
     return bits >= 8 && is_pow2(bits) ? bits / 8 : 1;
@@ -431,7 +431,7 @@ class Matching {
     const bool of_element = address % element_alignment() == 0;
     const bool of_vector = alignment == 0 || address % alignment == 0;
     if (address != 0 && of_element && alignment == 0) return true;
-    if (view_.numel() == 0) return true;  // nothing will be read or written
+    if (view_.numel() == 0) return true;  // nothing is read or written
     if (address == 0) {
       cause_ << "Tensor has no data";
       return false;
@@ -478,7 +478,7 @@ KJIT_IMPL details::SizeRef operator*(const details::SizeRef& a, const details::S
   details::SizeRef size(std::int64_t{1});
   if (count > 2 || !is_product(a) || !is_product(b) || __builtin_mul_overflow(a.value, b.value, &size.value) ||
       size.value < 1) {
-    panic({}, "a size is a product of positive numbers and at most two symbols, ahead of a division or a sum");
+    panic({}, "a size is a product of positive numbers and at most two symbols, before any division or sum");
   }
   size.symbol = found[0];
   size.times = found[1];
@@ -489,7 +489,7 @@ KJIT_IMPL details::SizeRef operator*(const details::SizeRef& a, const details::S
 KJIT_IMPL details::SizeRef operator/(const details::SizeRef& size, std::int64_t divisor) {
   if (divisor < 1) panic({}, "a size cannot be divided by ", divisor);
   if (size.divisor != 1 || size.more != nullptr || size.plus != 0 || (!size.is_computed && size.symbol == nullptr)) {
-    panic({}, "a size is divided once, ahead of a sum");
+    panic({}, "a size is divided at most once, before any sum");
   }
   details::SizeRef quotient = size;
   quotient.divisor = divisor;

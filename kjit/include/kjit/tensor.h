@@ -1,18 +1,18 @@
-// Checks that tensors are what a kernel expects, and reads off sizes, dtype and device while it checks.
+// Checks tensors against what a kernel expects, and binds sizes, dtype and device on the way.
 //
 //   SymbolicSize N{"num_tokens"}, D{"head_dim"};
 //   SymbolicDevice device;
-//   TensorMatcher({N, D}).with_device<kDLCUDA>(device).with_dtype<fp16_t, bf16_t>().verify(dst, "dst").verify(src,
-//   "src"); const int64_t rows = N.unwrap();
+//   TensorMatcher({N, D}).with_device<kDLCUDA>(device).with_dtype<fp16_t, bf16_t>()
+//       .verify(dst, "dst").verify(src, "src");
+//   const int64_t rows = N.unwrap();
 //
-// A symbol takes its value from the first tensor that it meets and must agree with every one after. Sizes that follow
-// from symbols are written so, `TensorMatcher({N, 2 * D})` or `{N, D / 128}`: checked where the symbols have a value,
-// and solved for the one that has none. -1 matches any size or stride. Without `with_strides` a tensor must be
-// contiguous. The message of a mismatch names the argument, what was expected, where the symbol was bound, and what
-// came.
+// A symbol is bound by the first tensor and must agree with every later one. Sizes may be expressions,
+// `TensorMatcher({N, 2 * D})` or `{N, D / 128}`: they are checked if their symbols are bound, and solved for one that
+// is not. -1 matches any size or stride. Without `with_strides` a tensor must be contiguous. A mismatch message names
+// the argument, what was expected, where the symbol was bound, and what was found.
 //
-// In a template write `.with_device<...>()` ahead of `.with_dtype<T>()`: what follows a call that depends on T would
-// need the keyword `template`.
+// In a template, write `.with_device<...>()` before `.with_dtype<T>()`: calls after one that depends on T would need
+// the keyword `template`.
 
 #pragma once
 
@@ -38,7 +38,7 @@ inline constexpr int kAnyDeviceId = -1;
 inline constexpr int kMaxDimensions = 16;
 inline constexpr int kMaxOptions = 32;
 
-/// Who gave a symbol its value: `src at scale.cuh:40`, or a tensor of a list, `xs[2]`.
+/// What bound a symbol: `src at scale.cuh:40`, or a tensor of a list, `xs[2]`.
 struct Binding {
   const char* name = nullptr;
   DebugInfo where = source_location_t();
@@ -48,7 +48,7 @@ struct Binding {
   void describe(Message& message) const;
 };
 
-/// The allowed values of a symbol, copied: whoever named them need not keep them.
+/// The allowed values of a symbol, copied.
 template <typename T>
 struct Options {
   T values[kMaxOptions];
@@ -63,7 +63,7 @@ struct Options {
   }
 };
 
-/// A `std::array`, a `std::span`, a `std::vector`, ... of `T`.
+/// A `std::array`, `std::span`, `std::vector`, ... of `T`.
 template <typename R, typename T>
 concept ListOf = requires(const R& list) {
   { list.data() } -> std::convertible_to<const T*>;
@@ -74,7 +74,7 @@ class Matching;
 
 }  // namespace details
 
-/// A size or a stride by name.
+/// A named size or stride.
 class SymbolicSize {
  public:
   SymbolicSize(const char* name = "") noexcept : name_(name) {}
@@ -84,21 +84,21 @@ class SymbolicSize {
   StringView get_name() const noexcept { return name_; }
   bool has_value() const noexcept { return has_value_; }
 
-  /// Its value, where it has one.
+  /// Its value, if bound.
   Optional<std::int64_t> get_value() const noexcept {
     return has_value_ ? Optional<std::int64_t>(value_) : Optional<std::int64_t>();
   }
 
-  /// Its value, or what a message calls it: `shape#1('head_dim')`.
+  /// Its value, or its name in messages: `shape#1('head_dim')`.
   Message value_or_name(const char* what, std::int64_t dimension) const;
 
-  /// Gives it its value; an error when it has one.
+  /// Binds it; an error if it is bound already.
   void set_value(std::int64_t value, DebugInfo where = {});
 
-  /// Its value; an error when no tensor has given it one yet.
+  /// Its value; an error if no tensor has bound it.
   std::int64_t unwrap(DebugInfo where = {}) const;
 
-  /// Takes `value` if it has none, and must equal it otherwise. `what` and `dimension` are for the message.
+  /// Binds it to `value`, or requires that it equals `value`. `what` and `dimension` are for the message.
   void verify(std::int64_t value, const char* what, std::int64_t dimension, DebugInfo where = {});
 
  private:
@@ -107,7 +107,7 @@ class SymbolicSize {
 
   void bind(std::int64_t value, details::Binding by, bool weak = false) noexcept;
   bool accept(std::int64_t value, details::Binding by) noexcept;
-  /// The stride of a dimension of size 1 means nothing: it only gives a value to a symbol that would stay without.
+  /// The stride of a dimension of size 1 is arbitrary: it binds a symbol only if nothing else does.
   void suggest(std::int64_t value, details::Binding by) noexcept;
   void describe(Message& message, const char* what, std::int64_t dimension) const;
   KJIT_COLD void describe_mismatch(Message& cause, std::int64_t value, const char* what, std::int64_t dimension) const;
@@ -119,7 +119,7 @@ class SymbolicSize {
   bool weak_ = false;
 };
 
-/// A whole shape by name, of any rank: for element-wise kernels, `TensorMatcher(shape)`.
+/// A named shape of any rank: for element-wise kernels, `TensorMatcher(shape)`.
 class SymbolicShape {
  public:
   SymbolicShape(const char* name = "") noexcept : name_(name) {}
@@ -128,10 +128,10 @@ class SymbolicShape {
 
   bool has_value() const noexcept { return has_value_; }
 
-  /// The shape; an error when no tensor has given it one yet. It belongs to the first tensor that was verified.
+  /// The shape, viewed in the first tensor that was verified; an error if there is none.
   ShapeView unwrap(DebugInfo where = {}) const;
 
-  /// The number of elements; an error when no tensor has given it a shape yet.
+  /// The number of elements; an error if no tensor has bound the shape.
   std::int64_t numel(DebugInfo where = {}) const;
 
  private:
@@ -144,7 +144,7 @@ class SymbolicShape {
   bool has_value_ = false;
 };
 
-/// A dtype by name, with or without a list of those that are allowed.
+/// A named dtype, optionally restricted to a list.
 class SymbolicDType {
  public:
   SymbolicDType() noexcept = default;
@@ -170,7 +170,7 @@ class SymbolicDType {
     options_.assign(options.data(), options.size(), where);
   }
 
-  /// Its value, where it has one.
+  /// Its value, if bound.
   Optional<DLDataType> get_value() const noexcept {
     return has_value_ ? Optional<DLDataType>(value_) : Optional<DLDataType>();
   }
@@ -193,7 +193,7 @@ class SymbolicDType {
   bool has_value_ = false;
 };
 
-/// A device by name, with or without a list of those that are allowed; an id of -1 in the list allows every id.
+/// A named device, optionally restricted to a list; an id of -1 in the list allows every id.
 class SymbolicDevice {
  public:
   SymbolicDevice() noexcept = default;
@@ -215,7 +215,7 @@ class SymbolicDevice {
     options_.assign(options.data(), options.size(), where);
   }
 
-  /// Its value, where it has one.
+  /// Its value, if bound.
   Optional<DLDevice> get_value() const noexcept {
     return has_value_ ? Optional<DLDevice>(value_) : Optional<DLDevice>();
   }
@@ -240,13 +240,13 @@ class SymbolicDevice {
 
 namespace details {
 
-/// A size in a matcher: a number, -1 for any, a symbol, or what follows from symbols:
+/// A size in a matcher: a number, -1 for any, a symbol, or an expression in symbols:
 /// `value * symbol * times / divisor + more + plus`, where the division has no remainder.
 struct SizeRef {
   SizeRef(SymbolicSize& size) noexcept : symbol(&size), value(1) {}
   template <std::integral T>
   SizeRef(T size) noexcept : symbol(nullptr), value(static_cast<std::int64_t>(size)) {}
-  SizeRef() noexcept = default;  // a matcher has room for many and fills few: nothing is written here
+  SizeRef() noexcept = default;  // uninitialised: a matcher has room for many and uses few
 
   SymbolicSize* symbol;
   std::int64_t value;
@@ -259,9 +259,9 @@ struct SizeRef {
 
 }  // namespace details
 
-/// `2 * D`, `H * D`: of at most two symbols, ahead of a division or a sum.
+/// `2 * D`, `H * D`: at most two symbols, before any division or sum.
 details::SizeRef operator*(const details::SizeRef& a, const details::SizeRef& b);
-/// `D / 128`: an error where it has a remainder.
+/// `D / 128`: an error if there is a remainder.
 details::SizeRef operator/(const details::SizeRef& size, std::int64_t divisor);
 /// `A + B`, `D + 1`.
 details::SizeRef operator+(const details::SizeRef& a, const details::SizeRef& b);
@@ -271,36 +271,37 @@ details::SizeRef operator-(const details::SizeRef& size, std::int64_t number);
 /// What a kernel expects of a tensor: `TensorMatcher({N, 128}).with_device<kDLCUDA>().with_dtype<fp32_t>().verify(x)`.
 ///
 /// Symbols are kept by reference and must outlive it. Errors are `PanicError`s, a `RuntimeError` in Python. It can be
-/// kept, `auto matcher = TensorMatcher({N}).with_device<kDLCPU>();`, and copied; not so a reference to a temporary one.
+/// stored, `auto matcher = TensorMatcher({N}).with_device<kDLCPU>();`, and copied; a reference to a temporary one
+/// dangles.
 class TensorMatcher {
  public:
   /// Sizes: numbers, -1 (any), or symbols. At most 16 dimensions.
   explicit TensorMatcher(std::initializer_list<details::SizeRef> shape, DebugInfo where = {});
   /// Any rank; every tensor verified against the same symbol must have the same shape.
   explicit TensorMatcher(SymbolicShape& shape) noexcept : whole_shape_(&shape) {}
-  /// The dimensions of `leading`, as many as there are, and then these sizes: `TensorMatcher(batch, {D})`.
+  /// The dimensions of `leading`, of any number, then these sizes: `TensorMatcher(batch, {D})`.
   TensorMatcher(SymbolicShape& leading, std::initializer_list<details::SizeRef> last, DebugInfo where = {});
   TensorMatcher(const TensorMatcher& other) noexcept { *this = other; }
   TensorMatcher& operator=(const TensorMatcher& other) noexcept;
 
-  /// Strides in elements, one a dimension: numbers, -1 (any), or symbols. The stride of a dimension of size 1 is not
-  /// checked.
+  /// Strides in elements, one for each dimension: numbers, -1 (any), or symbols. The stride of a dimension of size 1 is
+  /// not checked.
   TensorMatcher& with_strides(std::initializer_list<details::SizeRef> strides, DebugInfo where = {});
 
-  /// One of `Ts`.
+  /// One of the dtypes of `Ts`.
   template <typename... Ts>
   TensorMatcher& with_dtype() {
     static_assert(sizeof...(Ts) > 0, "with_dtype needs a type, a symbol, or a dtype");
     own_dtype_.set_options<Ts...>();
     return use(own_dtype_, {});
   }
-  /// The dtype of `dtype`. With types, these become its options; without, those that it has are kept.
+  /// Matches and binds `dtype`. With types, they replace its options; without, it keeps its own.
   template <typename... Ts>
   TensorMatcher& with_dtype(SymbolicDType& dtype, DebugInfo where = {}) {
     if constexpr (sizeof...(Ts) > 0) dtype.set_options<Ts...>();
     return use(dtype, where);
   }
-  /// Exactly this one, or one of these.
+  /// Exactly this dtype, or one of these.
   TensorMatcher& with_dtype(DLDataType dtype, DebugInfo where = {}) { return with_dtype({dtype}, where); }
   TensorMatcher& with_dtype(std::initializer_list<DLDataType> dtypes, DebugInfo where = {});
   template <details::ListOf<DLDataType> R>
@@ -309,20 +310,20 @@ class TensorMatcher {
     return use(own_dtype_, where);
   }
 
-  /// On one of these types of device: `with_device<kDLCUDA>()`.
+  /// A device of one of these types: `with_device<kDLCUDA>()`.
   template <DLDeviceType... kTypes>
   TensorMatcher& with_device() {
     static_assert(sizeof...(kTypes) > 0, "with_device needs a type of device, a symbol, or a device");
     own_device_.set_options<kTypes...>();
     return use(own_device_, {});
   }
-  /// The device of `device`. With types, these become its options; without, those that it has are kept.
+  /// Matches and binds `device`. With types, they replace its options; without, it keeps its own.
   template <DLDeviceType... kTypes>
   TensorMatcher& with_device(SymbolicDevice& device, DebugInfo where = {}) {
     if constexpr (sizeof...(kTypes) > 0) device.set_options<kTypes...>();
     return use(device, where);
   }
-  /// Exactly this one, or one of these.
+  /// Exactly this device, or one of these.
   TensorMatcher& with_device(DLDevice device, DebugInfo where = {}) { return with_device({device}, where); }
   TensorMatcher& with_device(std::initializer_list<DLDevice> devices, DebugInfo where = {});
   template <details::ListOf<DLDevice> R>
@@ -331,19 +332,18 @@ class TensorMatcher {
     return use(own_device_, where);
   }
 
-  /// The data starts at a multiple of `alignment` bytes, and so does every row: all strides but the last dimension's
-  /// are multiples of it. What a vector load of that many bytes may rely on.
+  /// The data is aligned to `alignment` bytes, and so is every row: all strides except the last are multiples of it.
+  /// What vector loads of that size need.
   TensorMatcher& ensure_alignment(std::int64_t alignment, DebugInfo where = {});
 
-  /// No two elements share memory: every stride is at least what the dimensions of smaller ones take. What an op relies
-  /// on that writes to a tensor with strides.
+  /// No two elements share memory: every stride is at least the extent of the dimensions with smaller strides. Needed
+  /// by ops that write to a strided tensor.
   TensorMatcher& ensure_no_overlap() noexcept {
     no_overlap_ = true;
     return *this;
   }
 
-  /// Throws unless `view` is as described, and its data starts at a multiple of its element's size. `name` is what the
-  /// message calls it.
+  /// Throws unless `view` matches and its data is aligned to its element size. `name` identifies it in the message.
   TensorMatcher& verify(const TensorView& view, const char* name, DebugInfo where = {});
   TensorMatcher& verify(const TensorView& view, DebugInfo where = {}) { return verify(view, nullptr, where); }
   /// The same for a tensor that may be absent: then nothing is checked.
@@ -384,8 +384,8 @@ T* data_of(const Optional<TensorView>& tensor) {
   return tensor.has_value() ? data_of<T>(tensor.value()) : nullptr;
 }
 
-/// Puts the addresses of the tensors of a list into an array, for a kernel; an error where there is no tensor, or more
-/// than there is room for. `name` is what the message calls the list.
+/// Copies the data pointers of a list of tensors into an array, for a kernel; an error for an empty list, or one longer
+/// than the array. `name` identifies the list in the message.
 template <typename T, std::size_t N>
 void fill_pointers(T* (&pointers)[N], const TensorListView& tensors, const char* name, DebugInfo where = {}) {
   if (tensors.empty() || tensors.size() > N) [[unlikely]] {

@@ -1,4 +1,5 @@
-// Which element of a contiguous array is this thread's: one thread, a warp or a block moves elements side by side.
+// The mapping of threads to elements of a contiguous array: one thread, a warp or a block accesses consecutive
+// elements.
 //
 //   const auto memory = device::tile::Memory<device::AlignedVector<T, 8>>::cta();
 //   for (int64_t round = 0; memory.in_bound(vectors, round); ++round)
@@ -12,8 +13,8 @@
 
 namespace kjit::device::tile {
 
-/// Thread `tid` of a group of `tsize` threads that shares an array of `T`: its element in round `offset` is number
-/// `tid + offset * tsize`, counted in 64 bits. `T` may be a vector; the array must be aligned to it.
+/// Thread `tid` of a group of `tsize` threads that shares an array of `T`: its element in round `offset` has index `tid
+/// + offset * tsize`, in 64 bits. `T` may be a vector, to which the array must be aligned.
 template <typename T>
 struct Memory {
  public:
@@ -21,22 +22,22 @@ struct Memory {
 
   constexpr __device__ Memory(std::uint32_t tid, std::uint32_t tsize) : tid_(tid), tsize_(tsize) {}
 
-  /// A thread on its own: `offset` is the element's number.
+  /// A single thread: `offset` is the index of the element.
   __device__ static constexpr Memory thread() { return Memory{0, 1}; }
   /// The 32 lanes of a warp.
   __device__ static Memory warp() { return Memory{get_lane_id(), kWarpThreads}; }
-  /// Groups of `warp_threads` threads that follow each other in x; `blockDim.x` must be a multiple of it.
+  /// Groups of `warp_threads` consecutive threads in x, a divisor of `blockDim.x`.
   __device__ static Memory warp(int warp_threads) {
     const auto threads = static_cast<std::uint32_t>(warp_threads);
     return Memory{threadIdx.x % threads, threads};
   }
-  /// The first `cta_threads` threads of the block in x, by default all. In a block of several dimensions each row of
+  /// The first `cta_threads` threads of the block in x, by default all. In a multi-dimensional block each row of
   /// threads is a group of its own.
   __device__ static Memory cta(int cta_threads = static_cast<int>(blockDim.x)) {
     return Memory{threadIdx.x, static_cast<std::uint32_t>(cta_threads)};
   }
 
-  /// The number of this thread's element in round `offset`.
+  /// The index of this thread's element in round `offset`.
   __device__ std::int64_t index(std::int64_t offset = 0) const { return tid_ + offset * tsize_; }
   /// This thread's element in round `offset` of the array at `ptr`.
   __device__ T load(const void* ptr, std::int64_t offset = 0) const {

@@ -1,9 +1,9 @@
-// The whole of tvm-ffi's C++ API (Array, Tuple, Map, Function, String, objects, its own TensorView and Optional), for
-// kernels that want it. It multiplies the compile time of a unit: include it only where its types are used.
+// All of tvm-ffi's C++ API (Array, Tuple, Map, Function, String, objects, its own TensorView and Optional). It
+// multiplies the compile time of a unit: include it only if its types are used.
 //
 //   #include <kjit/tvm_ffi.h>
 //   int64_t total(tvm::ffi::Array<int64_t> values) { ... }
-//   KJIT_EXPORT(total, total)      // the same macro; tvm-ffi's types are converted by tvm-ffi
+//   KJIT_EXPORT(total, total)      // the same macro; tvm-ffi converts its own types
 
 #pragma once
 

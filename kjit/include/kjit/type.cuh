@@ -1,12 +1,12 @@
-// What is known about an element type, and conversions between any two: DTypeTrait, packed types, cast, unpack.
+// Traits of element types, and conversions between any two: DTypeTrait, packed types, cast, unpack.
 //
 //   const fp32x2_t xy = device::cast<fp32x2_t>(pair_of_halves);    // any scalar to any scalar, any pair to any pair
 //   packed_t<bf16_t> pair = device::cast<packed_t<bf16_t>>(xy);    // bf16x2_t
 //   for (auto& x : device::unpack(pair)) x = DTypeTrait<bf16_t>::abs(x);
 //
-// Rounding is to nearest, ties to even, in one step. To an 8-bit type, what is too large, infinity included, becomes
-// the largest finite value of its sign (448 for e4m3, 57,344 for e5m2) and NaN stays NaN. To an integer, the fraction
-// is dropped; out of the integer's range the result means nothing, as in C++.
+// Rounding is to nearest, ties to even, in one step. Conversions to 8-bit types saturate: values out of range, infinity
+// included, become the largest finite value of their sign (448 for e4m3, 57,344 for e5m2), and NaN stays NaN.
+// Conversions to integers truncate; out of range the result is undefined, as in C++.
 
 #pragma once
 
@@ -20,22 +20,21 @@
 
 namespace kjit {
 
-/// What is known about the element type `T`, a scalar or two or four of them packed:
+/// Traits of the element type `T`, a scalar or two or four of them packed:
 ///
-/// - `self_t` is `T`, `packed_t` the type of two of it (void: there is none), `unpacked_t` the scalar that it is made
-/// of,
-///   and `kVecSize` how many of those;
+/// - `self_t` is `T`, `packed_t` its packed pair (void if there is none), `unpacked_t` its scalar, and `kVecSize` the
+///   number of scalars;
 /// - `from(x)` converts from any type with as many elements (see `device::cast`);
-/// - `abs(x)`, `max(x, y)`, `min(x, y)`, element by element. Where one operand is NaN, `max` and `min` give the other;
+/// - `abs(x)`, `max(x, y)`, `min(x, y)`, element by element. If one operand is NaN, `max` and `min` return the other;
 /// - `kFloatMax` is the largest finite value as a float, and `kZeroBits` the bits of zero (floating-point scalars).
 template <typename T>
 struct DTypeTrait;
 
-/// Another name for `DTypeTrait`.
+/// An alias of `DTypeTrait`.
 template <typename T>
 using dtype_trait = DTypeTrait<T>;
 
-/// Two elements of type `T` in one: `packed_t<bf16_t>` is `bf16x2_t`.
+/// The packed pair of `T`: `packed_t<bf16_t>` is `bf16x2_t`.
 template <typename T>
 using packed_t = typename DTypeTrait<T>::packed_t;
 
@@ -43,28 +42,28 @@ using packed_t = typename DTypeTrait<T>::packed_t;
 inline constexpr float kFP8E4M3Max = 448.0f;
 inline constexpr float kFP8E5M2Max = 57344.0f;
 
-/// Whether `T` is a 16-bit floating type, or an 8-bit one.
+/// Whether `T` is a 16-bit or an 8-bit floating-point type.
 template <typename T>
 inline constexpr bool is_half_v = std::is_same_v<T, fp16_t> || std::is_same_v<T, bf16_t>;
 template <typename T>
 inline constexpr bool is_fp8_v = std::is_same_v<T, fp8_e4m3_t> || std::is_same_v<T, fp8_e5m2_t>;
 
-/// The elements of `T` as an array, constant where `T` is.
+/// The elements of `T` as an array, const if `T` is.
 template <typename T, typename Trait = DTypeTrait<std::remove_const_t<T>>>
 using unpacked_array_t = std::conditional_t<std::is_const_v<T>, const typename Trait::unpacked_t,
                                             typename Trait::unpacked_t>[Trait::kVecSize];
 
 namespace device {
 
-/// The elements of a packed value as an array that refers to it: writing to one changes the value.
+/// A reference to the elements of a packed value as an array.
 template <typename T>
 KJIT_DEVICE unpacked_array_t<T>& unpack(T& value) {
   static_assert(sizeof(T) == sizeof(unpacked_array_t<T>), "a packed type is as large as its elements");
   return reinterpret_cast<unpacked_array_t<T>&>(value);
 }
 
-/// How one type becomes another: behind `DTypeTrait<To>::from`. By the bits of the narrow types, and so the same
-/// whether they are CUDA's types or kjit's.
+/// The conversions that implement `DTypeTrait<To>::from`. They work on the bits of narrow types, and are thus the same
+/// for CUDA's and kjit's types.
 struct Conversion {
   template <typename T>
   static constexpr bool is_narrow = is_half_v<T> || is_fp8_v<T>;
@@ -76,7 +75,7 @@ struct Conversion {
   template <typename Bits, typename T>
   static __device__ Bits to_bits(const T& value) {
     static_assert(sizeof(Bits) == sizeof(T));
-    const T copy = value;  // one load; from memory, memcpy would be one of each byte
+    const T copy = value;  // one load; memcpy from memory would be one for each byte
     Bits bits;
     std::memcpy(&bits, &copy, sizeof(T));
     return bits;
@@ -110,7 +109,7 @@ struct Conversion {
     }
   }
 
-  /// A float that rounds to a narrow type as `value` itself would: where it is no float, the odd one of its neighbours.
+  /// A float that rounds to a narrow type as `value` itself would: if inexact, rounded to odd.
   template <typename From>
   static __device__ float to_odd(From value) {
     float result;
@@ -125,7 +124,7 @@ struct Conversion {
     return kjit::dtype_details::bits_float(kjit::dtype_details::float_bits(result) | (exact ? 0u : 1u));
   }
 
-  /// Narrow types widen to float without loss, so that one rounding is left.
+  /// Narrow types widen to float exactly, which leaves a single rounding.
   template <typename To, typename From>
   static __device__ To scalar(const From& value) {
     if constexpr (std::is_same_v<To, From>) {
@@ -139,11 +138,11 @@ struct Conversion {
     } else if constexpr (std::is_same_v<From, double> || (std::is_same_v<To, bf16_t> && sizeof(From) > 2)) {
       return narrow<To>(to_odd(value));
     } else {
-      return narrow<To>(static_cast<float>(value));  // exact as far as these types reach
+      return narrow<To>(static_cast<float>(value));  // exact in the range of these types
     }
   }
 
-  /// Both have the same number of elements. In one instruction where there is one.
+  /// Both have the same number of elements. One instruction if there is one.
   template <typename To, typename From>
   static __device__ To packed(const From& value) {
     static_assert(DTypeTrait<To>::kVecSize == DTypeTrait<From>::kVecSize, "both have the same number of elements");
@@ -194,7 +193,7 @@ struct Conversion {
       }
       return from_bits<To>(bits);
     } else if constexpr (is_fp8x2<From>) {
-      return packed<To>(packed<fp16x2_t>(value));  // without loss
+      return packed<To>(packed<fp16x2_t>(value));  // exact
     } else if constexpr (is_fp8x2<To>) {
       return packed<To>(packed<fp32x2_t>(value));
 #endif
@@ -210,8 +209,7 @@ struct Conversion {
   }
 };
 
-/// What half types are compared and added with: both halves of a word at once, in one instruction. `T` is `fp16_t` or
-/// `bf16_t`.
+/// Comparisons and additions of half types: both halves of a word in one instruction. `T` is `fp16_t` or `bf16_t`.
 template <typename T>
 struct HalfPairs {
   static __device__ std::uint32_t max(std::uint32_t x, std::uint32_t y) {
@@ -270,7 +268,7 @@ struct HalfPairs {
 
 }  // namespace device
 
-/// What the traits of all scalars have in common.
+/// The common traits of all scalars.
 template <typename T, typename Packed>
 struct ScalarTrait {
   using self_t = T;
@@ -299,7 +297,7 @@ struct HalfTrait : ScalarTrait<T, Packed> {
   }
 };
 
-/// 8-bit types are compared as floats, which every one of them is without loss.
+/// 8-bit types are compared as floats, to which they widen exactly.
 template <typename T, typename Packed>
 struct Fp8Trait : ScalarTrait<T, Packed> {
   static constexpr std::uint8_t kZeroBits = 0;
@@ -318,7 +316,7 @@ struct Fp8Trait : ScalarTrait<T, Packed> {
   }
 };
 
-/// What the traits of all packed types have in common: `abs`, `max` and `min` go through the elements.
+/// The common traits of all packed types: `abs`, `max` and `min` work element by element.
 template <typename T, typename Packed, typename Scalar, std::size_t N>
 struct PackedTrait {
   using self_t = T;
@@ -358,7 +356,7 @@ template <std::integral T>
 struct DTypeTrait<T> : ScalarTrait<T, void> {
   static constexpr T kZeroBits = 0;
 
-  /// The smallest number of a signed type has no absolute value and is returned as it is.
+  /// The most negative number of a signed type is returned unchanged.
   static __device__ T abs(const T& x) {
     if constexpr (std::is_signed_v<T>) {
       return x < 0 ? static_cast<T>(T{0} - static_cast<std::make_unsigned_t<T>>(x)) : x;
@@ -403,7 +401,7 @@ struct DTypeTrait<fp32x2_t> : PackedTrait<fp32x2_t, fp32x4_t, fp32_t, 2> {};
 template <>
 struct DTypeTrait<fp32x4_t> : PackedTrait<fp32x4_t, void, fp32_t, 4> {};
 
-/// Pairs of half types are computed with as pairs, `add` (each sum rounded to the type) included.
+/// Pairs of half types are computed as pairs, `add` included (each sum rounded to the type).
 template <typename T, typename Scalar>
 struct HalfPairTrait : PackedTrait<T, void, Scalar, 2> {
   static __device__ T abs(const T& x) { return of_bits(bits_of(x) & 0x7fff7fffu); }
@@ -452,7 +450,7 @@ struct DTypeTrait<fp8x4_e5m2_t> : PackedTrait<fp8x4_e5m2_t, void, fp8_e5m2_t, 4>
 
 namespace device {
 
-/// `value` as a `To` with as many elements; see the top of this file for rounding and saturation.
+/// `value` converted to a `To` with as many elements; see the top of this file for rounding and saturation.
 template <typename To, typename From>
 KJIT_DEVICE To cast(const From& value) {
   return DTypeTrait<To>::from(value);
@@ -460,8 +458,8 @@ KJIT_DEVICE To cast(const From& value) {
 
 enum class ReductionOp : std::uint8_t { SUM, MAX, MIN };
 
-/// `ReductionTrait<op, T>::reduce(x, y)`: the sum, larger or smaller of two values, element by element for packed
-/// types. A sum is rounded to `T` (integers wrap around); where one operand is NaN, MAX and MIN give the other.
+/// `ReductionTrait<op, T>::reduce(x, y)`: the sum, maximum or minimum of two values, element by element for packed
+/// types. Sums are rounded to `T` (integers wrap around); if one operand is NaN, MAX and MIN return the other.
 template <ReductionOp kOp, typename T>
 struct ReductionTrait {
   static __device__ T reduce(const T& x, const T& y) {

@@ -51,7 +51,7 @@ KJIT_IMPL void Message::append_text(const char* text, std::size_t size) noexcept
   for (std::size_t i = 0; i < size && size_ < kMost; ++i) text_[size_++] = text[i];
   if (is_cut_) {
     size_ = kMost - 3;
-    // A character of UTF-8 is a first byte and those that begin with the bits 10.
+    // UTF-8 continuation bytes begin with the bits 10.
     while (size_ > 0 && (text_[size_] & 0xC0) == 0x80) --size_;
     for (int i = 0; i < 3; ++i) text_[size_++] = '.';
   }
@@ -74,7 +74,7 @@ KJIT_IMPL void Message::append_digits(std::uint64_t value, unsigned base) noexce
   append_text(digits + begin, static_cast<std::size_t>(24 - begin));
 }
 
-// Six significant digits, as `%g` would give; enough for a message, and it needs no <cstdio>.
+// Six significant digits, as `%g`; enough for a message, without <cstdio>.
 KJIT_IMPL void Message::append_real(double value) noexcept {
   if (value != value) return append_text("nan");
   if (value < 0) {
@@ -96,7 +96,7 @@ KJIT_IMPL void Message::append_real(double value) noexcept {
   char text[8];
   for (int i = count - 1; i >= 0; --i, digits /= 10) text[i] = static_cast<char>('0' + digits % 10);
   const bool scientific = exponent < -5 || exponent >= 15;
-  const int whole = scientific ? 1 : exponent + 1;  // digits before the point
+  const int whole = scientific ? 1 : exponent + 1;  // digits before the decimal point
   if (whole <= 0) append_text("0.", 2);
   for (int i = whole; i < 0; ++i) append_text("0", 1);
   for (int i = 0; i < count || i < whole; ++i) {
@@ -107,7 +107,7 @@ KJIT_IMPL void Message::append_real(double value) noexcept {
 }
 
 KJIT_IMPL void Message::append_dtype(DLDataType dtype) noexcept {
-  // By DLDataTypeCode.
+  // Indexed by DLDataTypeCode.
   static constexpr const char* kNames[] = {"int",
                                            "uint",
                                            "float",
@@ -135,7 +135,7 @@ KJIT_IMPL void Message::append_dtype(DLDataType dtype) noexcept {
 }
 
 KJIT_IMPL void Message::append_device(DLDevice device) noexcept {
-  // By DLDeviceType.
+  // Indexed by DLDeviceType.
   static constexpr const char* kNames[] = {
       "",     "cpu",       "cuda",    "cuda_host",    "opencl", "",       "",        "vulkan", "metal", "vpi",
       "rocm", "rocm_host", "ext_dev", "cuda_managed", "oneapi", "webgpu", "hexagon", "maia",   "trn"};

@@ -4,8 +4,7 @@
 //   CHECK_HOST(n > 0) << "n must be positive, got " << n;  // the same; arguments are evaluated only on failure
 //   for (auto i : irange(n)) blocks += div_ceil(size[i], 256);
 //
-// A message is put together in a fixed buffer: no <string>, no <sstream>. That keeps this header nearly free to
-// compile.
+// Messages are formatted in a fixed buffer, without <string> or <sstream>: this header is nearly free to compile.
 
 #pragma once
 
@@ -18,16 +17,16 @@
 #include <exception>
 #include <type_traits>
 
-// Code that runs only to report an error: kept out of the way of the rest.
+// Functions that only report errors, kept out of the hot code.
 #if defined(__GNUC__) || defined(__clang__)
 #define KJIT_COLD __attribute__((cold))
 #else
 #define KJIT_COLD
 #endif
 
-// Where the functions without template parameters are defined. By default in the headers, as inline functions: nothing
-// has to be linked. A unit compiled with -DKJIT_PRECOMPILED only declares them and is linked with
-// kjit/csrc/support/host.cpp; kjit's own builds do that, because compiling these functions anew costs more than
+// Where functions without template parameters are defined. By default in the headers, as inline functions: nothing has
+// to be linked. A unit compiled with -DKJIT_PRECOMPILED only declares them and links against
+// kjit/csrc/support/host.cpp. kjit's own builds do that, because compiling these functions again costs more than
 // compiling a small kernel.
 #ifdef KJIT_PRECOMPILED
 #define KJIT_IMPL
@@ -37,7 +36,7 @@
 
 namespace kjit {
 
-/// A non-owning piece of text: what a Python `str` argument becomes. Not necessarily null-terminated.
+/// A non-owning view of text: what a Python `str` argument becomes. Not necessarily null-terminated.
 class StringView {
  public:
   constexpr StringView() noexcept = default;
@@ -71,21 +70,21 @@ namespace host {
 template <typename>
 inline constexpr bool dependent_false_v = false;
 
-/// The caller's place in the source, as a default argument: `void f(int n, DebugInfo where = {})`.
+/// The caller's source location, as a default argument: `void f(int n, DebugInfo where = {})`.
 struct DebugInfo : source_location_t {
   constexpr DebugInfo(source_location_t where = source_location_t::current()) noexcept : source_location_t(where) {}
 
-  /// The file without its folders: messages stay the same wherever the sources are.
+  /// The file name without its folders: messages do not depend on where the sources are.
   const char* short_file_name() const noexcept;
 };
 
-/// One part of a message: a value of one of the types that can be printed. Kept as plain data, so that a check in a
-/// kernel costs a few stores on its failing path and no code of its own for putting the text together.
+/// A printable part of a message. Plain data, so that a check in a kernel costs a few stores on its failing path and no
+/// formatting code of its own.
 struct Piece {
   enum Kind { kText, kSizedText, kSigned, kUnsigned, kReal, kBool, kPointer, kDType, kDevice };
 
   Kind kind;
-  std::size_t size = 0;  // of a sized text
+  std::size_t size = 0;  // of text with a size
   union {
     const char* text;
     std::int64_t integer;
@@ -108,7 +107,7 @@ struct Piece {
     requires std::integral<T> || std::is_enum_v<T>
   constexpr Piece(T value)
       : kind(std::is_unsigned_v<T> ? kUnsigned : kSigned), integer(static_cast<std::int64_t>(value)) {}
-  /// Any other text (std::string and the like), and what converts to float (half types).
+  /// Any other text (std::string and the like), and types that convert to float (half types).
   template <typename T>
     requires std::is_class_v<T>
   constexpr Piece(const T& value) : kind(kSizedText), text("") {
@@ -122,8 +121,8 @@ struct Piece {
   }
 };
 
-/// A message under construction, in a fixed buffer: what does not fit any more is cut off between two characters, and
-/// `...` stands for it. Dtypes and devices are printed as torch does: `float32`, `cuda:1`.
+/// A message under construction in a fixed buffer; text that does not fit is cut between two characters and replaced by
+/// `...`. Dtypes and devices are printed as by torch: `float32`, `cuda:1`.
 class Message {
  public:
   static constexpr std::size_t kCapacity = 4096;
@@ -150,17 +149,17 @@ class Message {
   char text_[kCapacity];
 };
 
-/// What `RuntimeCheck`, `Panic` and `CHECK_HOST` throw; an export turns it into the Python exception `kind`.
+/// The exception of `RuntimeCheck`, `Panic` and `CHECK_HOST`; an export turns it into the Python exception `kind`.
 class PanicError : public std::exception {
  public:
   explicit PanicError(const Message& message, StringView kind = "RuntimeError") noexcept;
 
   const char* what() const noexcept override { return message_.c_str(); }
-  /// Of `what()`, in which a null may be.
+  /// The size of `what()`, which may contain nulls.
   std::size_t size() const noexcept { return message_.size(); }
   /// The name of the Python exception class.
   const char* kind() const noexcept { return kind_; }
-  /// The message without the place: what follows the first ": ".
+  /// The message without the location: the part after the first ": ".
   StringView root_cause() const noexcept;
 
  private:
@@ -170,14 +169,14 @@ class PanicError : public std::exception {
 
 namespace details {
 
-/// A message that begins with the place where it was raised.
+/// A message that begins with a source location.
 KJIT_COLD Message failed_at(DebugInfo where);
 
 [[noreturn]] KJIT_COLD void panic(DebugInfo where, const Piece* pieces, std::size_t count);
 
 }  // namespace details
 
-/// Throws a `PanicError` with the place and the arguments, one after another.
+/// Throws a `PanicError` with the location and the arguments, concatenated.
 template <typename... Args>
 [[noreturn]] void panic(DebugInfo where, const Args&... args) {
   if constexpr (sizeof...(args) == 0) {
@@ -188,7 +187,7 @@ template <typename... Args>
   }
 }
 
-/// `RuntimeCheck(condition, args...)`: throws, with the arguments as its message, when the condition is false.
+/// `RuntimeCheck(condition, args...)`: throws, with the arguments as its message, if the condition is false.
 template <typename... Args>
 struct RuntimeCheck {
   template <typename Condition>
@@ -210,7 +209,7 @@ explicit RuntimeCheck(const Condition&, const Args&...) -> RuntimeCheck<Args...>
 template <typename Condition, typename... Args>
 explicit RuntimeCheck(DebugInfo, const Condition&, const Args&...) -> RuntimeCheck<Args...>;
 
-/// `Panic(args...)`: throws, always.
+/// `Panic(args...)`: always throws.
 template <typename... Args>
 struct Panic {
   [[noreturn]] explicit Panic(const Args&... args, DebugInfo where = {}) { host::panic(where, args...); }
@@ -226,7 +225,7 @@ explicit Panic(const Args&...) -> Panic<Args...>;
 template <typename... Args>
 explicit Panic(DebugInfo, const Args&...) -> Panic<Args...>;
 
-/// The other end of `CHECK_HOST`: collects what is streamed into it and throws when the statement ends.
+/// The right-hand side of `CHECK_HOST`: collects the streamed values and throws at the end of the statement.
 struct Error {
   Message stream;
   explicit Error(DebugInfo where = {}) : stream(details::failed_at(where)) { stream << ": "; }
@@ -237,13 +236,13 @@ struct Error {
 
 #define KJIT_PANIC ::kjit::host::Error().stream
 
-/// `CHECK_HOST(ok) << "text " << value;`: the message is put together only when `ok` is false.
+/// `CHECK_HOST(ok) << "text " << value;`: the message is formatted only if `ok` is false.
 #define CHECK_HOST(...)              \
   if (__VA_ARGS__) [[likely]] {      \
   } else /* NOLINT(readability-*) */ \
     KJIT_PANIC
 
-/// The smallest integer not below `a / b`, for a positive `b`. Does not overflow, unlike `(a + b - 1) / b`.
+/// `a / b` rounded up, for a positive `b`. Does not overflow, unlike `(a + b - 1) / b`.
 template <std::integral A, std::integral B>
 constexpr std::common_type_t<A, B> div_ceil(A a, B b) {
   using T = std::common_type_t<A, B>;
@@ -252,7 +251,7 @@ constexpr std::common_type_t<A, B> div_ceil(A a, B b) {
   return static_cast<T>(quotient + static_cast<T>(rest > 0 ? 1 : 0));
 }
 
-/// The bytes of one element of `dtype`, lanes counted, rounded up to whole bytes.
+/// The bytes of one element of `dtype`, including its lanes, rounded up.
 constexpr std::size_t dtype_bytes(DLDataType dtype) {
   return (static_cast<std::size_t>(dtype.bits) * dtype.lanes + 7) / 8;
 }
@@ -267,7 +266,7 @@ constexpr bool details::same_dtype(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
-/// What `irange` gives: the integers from `begin` up to, not including, `end`; empty when `end` is not larger.
+/// The result of `irange`: the integers from `begin` to `end`, `end` excluded; empty if `end` is not larger.
 template <std::integral T>
 class IntegerRange {
  public:
@@ -318,8 +317,8 @@ constexpr IntegerRange<T> irange(T begin, T end) {
 
 namespace pointer {
 
-/// `ptr` moved by the sum of `offsets`, counted in elements of `T` (bytes by default). Only `void*`: any other pointer
-/// already has a unit of its own, and mixing the two is how offsets go wrong.
+/// `ptr` plus the sum of `offsets`, in elements of `T` (bytes by default). Only for `void*`: any other pointer type
+/// already has a unit, and mixing the two is how offsets go wrong.
 template <typename T = char, std::integral... U>
 void* offset(void* ptr, U... offsets) {
   return static_cast<T*>(ptr) + (std::ptrdiff_t{0} + ... + static_cast<std::ptrdiff_t>(offsets));

@@ -1,8 +1,8 @@
-// Several elements moved by one load or store, and sums over such vectors.
+// Widths of loads and stores, and sums over vectors.
 //
 //   device::AlignedVector<bf16x2_t, 4> parts[3];                     // AlignedVector: kjit/device.cuh
 //   for (int i = 0; i < 3; ++i) parts[i].load(src[i], lane);
-//   device::reduce_vec(parts).store(dst, lane);                      // added up in float, rounded once
+//   device::reduce_vec(parts).store(dst, lane);                      // summed in float, rounded once
 
 #pragma once
 
@@ -17,10 +17,10 @@ namespace kjit::device {
 /// Widths of loads and stores in bytes.
 struct LoadStoreBytes {
   enum type : std::int64_t {
-    MAX_GMEM = static_cast<std::int64_t>(kMaxVecBytes),  // the widest of global memory on this architecture
-    MAX_SMEM = 16,                                       // the widest of shared memory
-    MAX_PORTABLE = 16,                                   // the widest that every GPU has
-    MIN_COALALESCED = 4,                                 // a warp of these fills a line of 128 bytes
+    MAX_GMEM = static_cast<std::int64_t>(kMaxVecBytes),  // the widest for global memory on this architecture
+    MAX_SMEM = 16,                                       // the widest for shared memory
+    MAX_PORTABLE = 16,                                   // the widest that every GPU supports
+    MIN_COALALESCED = 4,                                 // a warp of these accesses a line of 128 bytes
     RAW_1B = 1,
     RAW_2B = 2,
     RAW_4B = 4,
@@ -30,8 +30,8 @@ struct LoadStoreBytes {
   };
 };
 
-/// The sum of `M` vectors of packed pairs, element by element. With `kFP32Acc` it is added up in float, in the order of
-/// the vectors, and rounded once; without, in the type itself, rounded after every addition.
+/// The element-wise sum of `M` vectors of packed pairs. With `kFP32Acc` it is accumulated in float, in vector order,
+/// and rounded once; otherwise in the type itself, rounded after every addition.
 template <bool kFP32Acc = true, typename T2, std::size_t N, std::size_t M>
 KJIT_DEVICE AlignedVector<T2, N> reduce_vec(const AlignedVector<T2, N> (&vectors)[M]) {
   static_assert(DTypeTrait<T2>::kVecSize == 2, "reduce_vec takes vectors of pairs: fp16x2_t, bf16x2_t, fp32x2_t");

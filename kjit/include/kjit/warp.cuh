@@ -1,19 +1,19 @@
-// What the 32 lanes of a warp do together: reductions, scans, passing values on, moving rows of bytes.
+// Warp-level primitives: reductions, scans, broadcasts, and copies of rows of bytes.
 //
-//   float total = device::warp::reduce_sum(x);   // every lane gets the sum of all lanes
+//   float total = device::warp::reduce_sum(x);   // the sum over all lanes, in every lane
 //   float peak = device::warp::reduce_max<8>(x);  // the maximum of each group of 8 neighbouring lanes
 //   device::warp::store_bytes<576>(dst, device::warp::load_bytes<576>(src));
 //
-// `active_mask` names the lanes that call. All of them call together, and no lane is left out of a group that is
-// reduced, scanned or read from: the full mask for whole warps, a group's own lanes where only some groups call (a
-// block of 16 threads has 16 lanes, and a default mask there names lanes that do not exist). What a lane outside the
-// mask holds is undefined for the others.
+// `active_mask` names the calling lanes. They must be converged, and must include every lane of a group that is
+// reduced, scanned or read from: the full mask for whole warps, or a group's own lanes if only some groups call (a
+// block of 16 threads has 16 lanes; the default mask would name lanes that do not exist). Values of lanes outside the
+// mask are undefined.
 
 #pragma once
 
 #include <kjit/bits.h>
 #include <kjit/device.cuh>
-#include <kjit/math.cuh>  // not used here: kernels that include warp.cuh count on it
+#include <kjit/math.cuh>  // not used here: included for kernels that rely on warp.cuh to provide it
 #include <kjit/tile.cuh>
 #include <kjit/type.cuh>
 #include <kjit/vec.cuh>
@@ -31,8 +31,8 @@ inline constexpr std::uint32_t kFullWidth = kWarpThreads;
 
 using ::kjit::device::get_lane_id;
 
-/// True in one lane of `active_mask`, the same one at every call with that mask. On sm_90 and later the compiler knows
-/// that it is one, which makes it the right condition around a bulk copy.
+/// True in one lane of `active_mask`, the same lane at every call with that mask. On sm_90 and later the compiler knows
+/// that it is a single lane: the right condition around a bulk copy.
 KJIT_DEVICE bool elect_one_lane(mask_t active_mask = kFullMask) {
 #if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
   std::uint32_t elected;
@@ -53,7 +53,7 @@ KJIT_DEVICE bool elect_one_lane(mask_t active_mask = kFullMask) {
 
 namespace details {
 
-/// Passes the bytes of a value of any size through a shuffle of 32-bit words.
+/// Shuffles a value of any size as 32-bit words.
 template <typename T, typename Shuffle>
 KJIT_DEVICE T shuffle_words(T value, Shuffle shuffle) {
   constexpr std::size_t kWords = (sizeof(T) + 3) / 4;
@@ -61,7 +61,7 @@ KJIT_DEVICE T shuffle_words(T value, Shuffle shuffle) {
   std::memcpy(words, &value, sizeof(T));
 #pragma unroll
   for (std::size_t i = 0; i < kWords; ++i) words[i] = shuffle(words[i]);
-  std::memcpy(static_cast<void*>(&value), words, sizeof(T));  // half2 has copy functions, but is bytes all the same
+  std::memcpy(static_cast<void*>(&value), words, sizeof(T));  // only bytes, although half2 has copy functions
   return value;
 }
 
@@ -76,7 +76,7 @@ KJIT_DEVICE T shuffle_xor(T value, std::uint32_t offset, mask_t active_mask) {
 template <ReductionOp Op, typename T>
 KJIT_DEVICE constexpr bool has_redux() {
   if (std::is_integral_v<T> && sizeof(T) <= 4) return true;
-// Of the float instruction only these targets know: PTX ISA, "redux.sync".
+// Only these targets have the float instruction: PTX ISA, "redux.sync".
 #if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM103_ALL)
   return std::is_same_v<T, float> && Op != ReductionOp::SUM;
 #else
@@ -114,14 +114,14 @@ KJIT_DEVICE T redux(T value, mask_t active_mask) {
 
 /// Reduces over groups of lanes; every lane gets the result of its group.
 ///
-/// With `low` the smaller and `high` the larger one of `kStart` and `kFinish` (powers of two up to 32), a group are the
-/// lanes whose numbers differ in the bits from `low` up to but not including `high`: `<8, 1>` groups of 8 lanes that
-/// follow each other, `<32, 8>` the lanes 0, 8, 16, 24 and so on. `<kStart, kFinish>` and `<kFinish, kStart>` reduce
-/// the same groups; the first combines distant lanes first where `kStart` is the larger one.
+/// With `low` and `high` the smaller and the larger of `kStart` and `kFinish` (powers of two up to 32), a group
+/// consists of the lanes whose indices differ only in the bits from `low` up to, but not including, `high`: `<8, 1>`
+/// are groups of 8 consecutive lanes, `<32, 8>` the lanes 0, 8, 16, 24 and so on. `<kStart, kFinish>` and `<kFinish,
+/// kStart>` reduce the same groups; if `kStart` is the larger one, distant lanes are combined first.
 ///
-/// Any type that `ReductionTrait` has: integers of all sizes (sums wrap as the type does), floating-point numbers,
-/// packed types element by element. MAX and MIN ignore NaN unless all values are NaN. Integers of up to 32 bits over
-/// the whole warp are one instruction; so are MAX and MIN of float on sm_100a and sm_103a.
+/// Takes any type with a `ReductionTrait`: integers of all sizes (sums wrap around), floating-point numbers, packed
+/// types element by element. MAX and MIN ignore NaN unless all values are NaN. Integers of up to 32 bits over the whole
+/// warp take one instruction; so do MAX and MIN of float on sm_100a and sm_103a.
 template <ReductionOp Op, std::uint32_t kStart = kWarpThreads, std::uint32_t kFinish = 1, typename T>
 KJIT_DEVICE T reduce(T value, mask_t active_mask = kFullMask) {
   static_assert(host::is_pow2(kStart) && host::is_pow2(kFinish), "groups of lanes are powers of two");
@@ -145,7 +145,7 @@ KJIT_DEVICE T reduce(T value, mask_t active_mask = kFullMask) {
   }
 }
 
-/// `reduce` with one operation.
+/// `reduce` with a fixed operation.
 template <std::uint32_t kStart = kWarpThreads, std::uint32_t kFinish = 1, typename T>
 KJIT_DEVICE T reduce_sum(T value, mask_t active_mask = kFullMask) {
   return reduce<ReductionOp::SUM, kStart, kFinish>(value, active_mask);
@@ -159,16 +159,15 @@ KJIT_DEVICE T reduce_min(T value, mask_t active_mask = kFullMask) {
   return reduce<ReductionOp::MIN, kStart, kFinish>(value, active_mask);
 }
 
-/// Scans segments of `kWidth` lanes: with the defaults, lane `p` gets the result over the lanes 0 to `p` of its
-/// segment.
+/// Scans segments of `kWidth` lanes: by default, lane `p` gets the result over lanes 0 to `p` of its segment.
 ///
 /// In general, for powers of two up to `kWidth`:
-/// - `kStart < kFinish`: forward, over the lanes p, p - kStart, p - 2 kStart, ..., `kFinish / kStart` of them as far as
-///   there are so many. `<32, 4, 32>` scans every fourth lane; `<32, 1, 8>` is a sliding window of 8 lanes.
+/// - `kStart < kFinish`: forward, over the lanes p, p - kStart, p - 2 kStart, ..., at most `kFinish / kStart` of them.
+///   `<32, 4, 32>` scans every fourth lane; `<32, 1, 8>` is a sliding window of 8 lanes.
 /// - `kStart > kFinish`: backward, lane p < kStart over p, p + kFinish, p + 2 kFinish, ... below kStart. Lanes from
 ///   kStart on keep their value; `<32, 32, 1>` is the whole warp.
 ///
-/// `lane_id` is the lane's place in its segment; a lane's number in the warp does as well.
+/// `lane_id` is the index of the lane in its segment, or in the warp.
 template <ReductionOp Op, std::uint32_t kWidth = kWarpThreads, std::uint32_t kStart = 1, std::uint32_t kFinish = kWidth,
           typename T>
 KJIT_DEVICE T inclusive_reduce(T value, std::uint32_t lane_id = get_lane_id<kWidth>(), mask_t active_mask = kFullMask) {
@@ -196,7 +195,7 @@ KJIT_DEVICE T inclusive_reduce(T value, std::uint32_t lane_id = get_lane_id<kWid
   return value;
 }
 
-/// `inclusive_reduce` with one operation.
+/// `inclusive_reduce` with a fixed operation.
 template <std::uint32_t kWidth = kWarpThreads, std::uint32_t kStart = 1, std::uint32_t kFinish = kWidth, typename T>
 KJIT_DEVICE T inclusive_sum(T value, std::uint32_t lane_id = get_lane_id<kWidth>(), mask_t active_mask = kFullMask) {
   return inclusive_reduce<ReductionOp::SUM, kWidth, kStart, kFinish>(value, lane_id, active_mask);
@@ -210,7 +209,7 @@ KJIT_DEVICE T inclusive_min(T value, std::uint32_t lane_id = get_lane_id<kWidth>
   return inclusive_reduce<ReductionOp::MIN, kWidth, kStart, kFinish>(value, lane_id, active_mask);
 }
 
-/// The value of lane `src_lane` of each segment of `kWidth` lanes, to all lanes of the segment.
+/// Broadcasts the value of lane `src_lane` of each segment of `kWidth` lanes to the segment.
 template <std::uint32_t kWidth = kWarpThreads, typename T>
 KJIT_DEVICE T broadcast(T value, std::uint32_t src_lane, mask_t active_mask = kFullMask) {
   static_assert(host::is_pow2(kWidth) && kWidth <= kFullWidth, "a segment is a power of two of lanes, at most a warp");
@@ -282,12 +281,12 @@ struct CopyTrait {
   using word_t = std::conditional_t<kVecBytes == 1, std::uint8_t,
                                     std::conditional_t<kVecBytes == 2, std::uint16_t, std::uint32_t>>;
   using vec_t = AlignedStorage<word_t, kVecBytes / sizeof(word_t)>;
-  /// Bytes that the warp moves at once, rounds in which all lanes do so, and what is left for the last.
+  /// Bytes that the warp moves in one round, the number of full rounds, and the rest.
   static constexpr std::int64_t kLoopBytes = kVecBytes * kWarpThreads;
   static constexpr std::int64_t kLoopCount = kBytes / kLoopBytes;
   static constexpr std::int64_t kTailBytes = kBytes % kLoopBytes;
   static constexpr std::int64_t kTailVecs = kTailBytes / kVecBytes;
-  /// The vectors of one lane. The last is undefined in lanes that have none in the last round.
+  /// The vectors of one lane. The last is undefined in lanes without a vector in the last round.
   struct result_t : DeviceArray<vec_t, static_cast<std::size_t>(kLoopCount + (kTailVecs > 0 ? 1 : 0))> {};
 
   /// Calls `f(memory, round)` for every vector of this lane; `memory` is a `tile::Memory<vec_t>`.
@@ -314,7 +313,7 @@ struct CopyTrait {
     });
   }
 
-  /// As `load` and `store`, with `ld.global.cs` and `st.global.cs`: these bytes are the first to leave the caches.
+  /// `load` and `store` with `ld.global.cs` and `st.global.cs`: evict-first.
   __device__ static result_t load_streaming(const void* src) {
     result_t result;
     for_each([&](const tile::Memory<vec_t>& memory, std::int64_t round) {
@@ -331,9 +330,8 @@ struct CopyTrait {
   }
 };
 
-/// How wide the vectors of a warp's copy are. A positive number: as wide as the bytes allow, up to that many. A
-/// negative one: up to that many, but not so wide that lanes have no part in it, where at least 4 bytes for each lane
-/// allow a choice.
+/// The vector width of a warp's copy. Positive: the widest vector that divides the bytes, up to that size. Negative:
+/// the same, but narrow enough that all lanes take part, if there are at least 4 bytes for each lane.
 struct LoadStorePattern {
   using enum LoadStoreBytes::type;
   enum type : std::int64_t {
@@ -345,7 +343,7 @@ struct LoadStorePattern {
     WARP_UNIFORM_32B = -32,
   };
 
-  /// The size of the vectors for `kBytes` bytes, which is also the alignment that the memory needs.
+  /// The vector size for `kBytes` bytes, which is also the required alignment.
   template <std::int64_t kBytes, std::int64_t kMaxVecBytes>
   __host__ __device__ static constexpr std::int64_t get_vec_bytes() {
     constexpr std::int64_t kMost = kMaxVecBytes < 0 ? -kMaxVecBytes : kMaxVecBytes;
@@ -365,8 +363,8 @@ struct LoadStorePattern {
   }
 };
 
-/// Loads `kBytes` bytes with the warp, all 32 lanes; `store_bytes` with the same numbers writes them. `src` is aligned
-/// to `LoadStorePattern::get_vec_bytes<kBytes, kMaxVecBytes>()` bytes.
+/// Loads `kBytes` bytes with all 32 lanes of a warp; `store_bytes` with the same arguments writes them. `src` is
+/// aligned to `LoadStorePattern::get_vec_bytes<kBytes, kMaxVecBytes>()` bytes.
 template <std::int64_t kBytes, std::int64_t kMaxVecBytes = LoadStoreBytes::MAX_GMEM,
           std::int64_t kVecBytes = LoadStorePattern::get_vec_bytes<kBytes, kMaxVecBytes>()>
 KJIT_DEVICE typename CopyTrait<kBytes, kVecBytes>::result_t load_bytes(const void* src) {
@@ -378,8 +376,8 @@ KJIT_DEVICE void store_bytes(void* dst, const typename CopyTrait<kBytes, kVecByt
   CopyTrait<kBytes, kVecBytes>::store(dst, result);
 }
 
-/// The same for bytes in global memory that are moved once: they make way for others in the caches. The results are of
-/// one type, so a plain load may be followed by a streaming store.
+/// The same for bytes in global memory that are accessed once: evict-first. The result types are the same, so that a
+/// plain load may be followed by a streaming store.
 template <std::int64_t kBytes, std::int64_t kMaxVecBytes = LoadStoreBytes::MAX_GMEM,
           std::int64_t kVecBytes = LoadStorePattern::get_vec_bytes<kBytes, kMaxVecBytes>()>
 KJIT_DEVICE typename CopyTrait<kBytes, kVecBytes>::result_t load_bytes_streaming(const void* src) {

@@ -1,14 +1,14 @@
-// What is included ahead of everything in the device half of a CUDA unit that NVRTC compiles
-// (kjit/engine/compile/halves.py).
+// The prefix of the device half of a CUDA unit that NVRTC compiles (kjit/engine/compile/halves.py).
 //
-// The half is preprocessed by the C++ compiler, and so with its library and by its rules; NVRTC sees the result. It has
-// CUDA's types and functions built in, so what declares them again is marked as included. What host code calls is
-// declared, because it has to be read; it is never compiled here.
+// The half is preprocessed by the host C++ compiler, with its library and its rules; NVRTC compiles the result. NVRTC
+// has CUDA's types and functions built in, so headers that would redeclare them are marked as included. Functions that
+// host code calls are declared, because host code is parsed; it is never compiled here.
 
 #pragma once
 #pragma GCC system_header
 
-// What libraries ask the preprocessor's compiler, and NVRTC answers: of 12.8 and of 13.0, which are alike.
+// Feature tests of libraries, which the preprocessing compiler evaluates, with NVRTC's answers: those of 12.8 and 13.0,
+// which are the same.
 #undef __has_builtin
 #define __has_builtin(name) KJIT_RTC_HAS_##name
 #define KJIT_RTC_HAS___add_lvalue_reference 1
@@ -34,9 +34,9 @@
 #define KJIT_RTC_HAS___remove_reference 1
 #define KJIT_RTC_HAS___remove_reference_t 1
 #define KJIT_RTC_HAS___remove_volatile 1
-#define KJIT_RTC_HAS___make_integer_seq 1  // below
+#define KJIT_RTC_HAS___make_integer_seq 1  // defined below
 
-// Built in.
+// Built into NVRTC.
 #define __COMMON_FUNCTIONS_H__
 #define __CUDA_RUNTIME_H__
 #define __DEVICE_ATOMIC_FUNCTIONS_H__
@@ -64,14 +64,14 @@
 #define __VECTOR_TYPES_H__
 #define CU_UUID_HAS_BEEN_DEFINED
 
-// Its functions that are constexpr are for both sides, and there are no exceptions on the device's.
+// Its constexpr functions are for host and device, and device code has no exceptions.
 #define _EXCEPTION_DEFINES_H 1
 #define __try if (true)
 #define __catch(...) if (false)
 #define __throw_exception_again
 
-// Words of GCC's that NVRTC does not know.
-#if __GNUC__ >= 13  // before it, the C library defines them
+// GCC keywords that NVRTC does not know.
+#if __GNUC__ >= 13  // before 13, the C library defines them
 #define _Float32 float
 #define _Float64 double
 #define _Float32x double
@@ -116,7 +116,7 @@
 #define __builtin_ia32_pause() static_cast<void>(0)
 #define type_info kjit_rtc_type_info
 
-// Host code is only read.
+// Host code is only parsed.
 #define __atomic_fetch_add(object, ...) (*(object))
 #define __atomic_fetch_sub(object, ...) (*(object))
 #define __atomic_fetch_and(object, ...) (*(object))
@@ -182,7 +182,7 @@ struct Counted<T, 1> {
   using type = Sequence<T, 0>;
 };
 
-// GCC's builtins that count bits, which are constant expressions.
+// GCC's bit-counting builtins, which are constant expressions.
 __host__ __device__ constexpr int popcount(unsigned long long x) {
   if (!__builtin_is_constant_evaluated()) return __popcll(x);
   int count = 0;
@@ -214,12 +214,12 @@ struct Named<To, Sequence<T, kValues...>> {
 
 }  // namespace kjit_rtc
 
-/// `To<T, 0, 1, ..., kCount - 1>`, as a builtin of other compilers.
+/// `To<T, 0, 1, ..., kCount - 1>`, a builtin of other compilers.
 template <template <typename T, T...> typename To, typename T, T kCount>
 using __make_integer_seq =
     typename kjit_rtc::Named<To, typename kjit_rtc::Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
 
-// The runtime's functions, which it leaves out for NVRTC.
+// The runtime's functions, which its headers omit for NVRTC.
 #undef __CUDACC_RTC__
 #include <cuda_runtime_api.h>
 #define __CUDACC_RTC__ 1
@@ -230,7 +230,7 @@ using __make_integer_seq =
 #include <cstring>
 #include <utility>
 
-// What nvcc's <cuda_runtime.h> adds for host code, where kernels are passed on: it is only read.
+// Declarations for host code in nvcc's <cuda_runtime.h> that take kernels: only parsed.
 template <typename T>
 cudaError_t cudaFuncSetAttribute(T* kernel, cudaFuncAttribute attribute, int value);
 template <typename T>

@@ -1,15 +1,15 @@
-// What is included ahead of everything in the host half of a CUDA unit that NVRTC compiles
-// (kjit/engine/compile/halves.py): what nvcc includes, without device functions, and without <math.h>, which takes
-// longer to read than most units. And launches in angle brackets, as calls.
+// The prefix of the host half of a CUDA unit that NVRTC compiles (kjit/engine/compile/halves.py): what nvcc includes,
+// without device functions, and without <math.h>, which takes longer to parse than most units; and launches with angle
+// brackets, as calls.
 
 #pragma once
 
-// Device functions; the headers of the C library that come with them are included below.
+// Device functions; the C library's headers that come with them are included below.
 #define __COMMON_FUNCTIONS_H__
 #define __DEVICE_FUNCTIONS_H__
 
 #if !defined(KJIT_RTC_FULL)
-// Functions for halves and bfloat16: declared, and not defined (kjit/engine/compile/host_compiler.py).
+// Functions of half and bfloat16: declared, but not defined (kjit/engine/compile/host_compiler.py).
 #define __CUDA_FP16_HPP__
 #define __CUDA_BF16_HPP__
 #endif
@@ -24,7 +24,7 @@
 #include <type_traits>
 #include <utility>
 
-// As CUDA has them outside of `std`, for host code too.
+// As CUDA has them outside of `std`, for host code as well.
 #define KJIT_MIN_MAX(T)                \
   constexpr T min(T a, T b) noexcept { \
     return b < a ? b : a;              \
@@ -44,13 +44,13 @@ KJIT_MIN_MAX(double)
 
 namespace kjit_rtc {
 
-/// A launch's configuration with its arguments, which `pass(f)` calls `f` with.
+/// A launch configuration with its arguments, with which `pass(f)` calls `f`.
 template <typename Pass>
 struct Launch {
   Pass pass;
 };
 
-/// As above, with the types of the arguments, for a template that is told no arguments: `fill<<<...>>>(x, 1.0f)`.
+/// The same with the argument types, for a template whose arguments are deduced: `fill<<<...>>>(x, 1.0f)`.
 template <typename Pass, typename... Args>
 struct LaunchOf : Launch<Pass> {};
 
@@ -74,7 +74,7 @@ inline Configuration grid(dim3 grid, dim3 block, std::size_t smem = 0, cudaStrea
 template <typename... Parameters>
 void launch(void (*kernel)(Parameters...), const Configuration& config, Parameters... parameters) {
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))..., nullptr};
-  // As with nvcc: whoever wants to know of an error asks for the last one.
+  // As with nvcc, errors are reported by cudaGetLastError.
   static_cast<void>(::cudaLaunchKernel(reinterpret_cast<const void*>(kernel), config.grid, config.block, pointers,
                                        config.smem, config.stream));
 }
@@ -91,7 +91,7 @@ struct Itself {
   using type = T;
 };
 
-/// The kernel with just these parameters, of those that have its name.
+/// The overload of the kernel with exactly these parameters.
 template <typename Pass, typename... Args>
 void operator->*(typename Itself<void (*)(Args...)>::type kernel, LaunchOf<Pass, Args...>&& given) {
   kernel->*static_cast<Launch<Pass>&&>(given);

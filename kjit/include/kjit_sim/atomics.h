@@ -1,9 +1,9 @@
-// Atomic operations on global and shared memory, for the types that CUDA has them for.
+// Atomic operations on global and shared memory, for the types that CUDA supports.
 //
 //   atomicAdd(&total, x);
 //   while (atomicCAS(&lock, 0, 1) != 0) {}
 //
-// All are sequentially consistent, which is more than CUDA promises.
+// All are sequentially consistent, which is stronger than CUDA's.
 
 #pragma once
 
@@ -13,12 +13,12 @@
 #include <cstring>
 #include <type_traits>
 
-// A report names the line that they are called from.
+// Reports name the line of the call.
 #define KJIT_SIM_INLINE __attribute__((always_inline)) inline
 
 namespace kjit_sim {
 
-/// Replaces a value by what `f` makes of it; returns what it was. For types without an atomic instruction.
+/// Replaces a value by `f(value)` and returns the old value. For types without an atomic instruction.
 template <typename T, typename F>
 KJIT_SIM_INLINE T update(T* address, F&& f) {
   using Bits = std::conditional_t<sizeof(T) == 8, unsigned long long,
@@ -117,7 +117,7 @@ KJIT_SIM_INLINE T atomicXor(T* address, std::type_identity_t<T> value) {
   return __atomic_fetch_xor(address, value, __ATOMIC_SEQ_CST);
 }
 
-// The scope of an operation makes no difference here.
+// The scope of an operation is ignored.
 #define KJIT_SIM_SCOPES(name)                                   \
   template <typename T, typename... V>                          \
   KJIT_SIM_INLINE auto name##_block(T* address, V... values) {  \

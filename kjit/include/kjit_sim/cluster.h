@@ -1,10 +1,10 @@
-// Clusters of blocks: the barrier that all their threads share, and the shared memory of the other blocks.
+// Thread block clusters: their barrier, and the shared memory of the other blocks.
 //
 //   kjit_sim::cluster_arrive(true);
 //   kjit_sim::cluster_wait();
-//   float* theirs = kjit_sim::in_block(1, &tile[0]);    // what block 1 has where this one has `tile`
+//   float* theirs = kjit_sim::in_block(1, &tile[0]);    // `tile` in block 1
 //
-// Each block of a cluster runs on an OS thread of its own. A block that was launched without a cluster is one alone.
+// Each block of a cluster runs on an OS thread of its own. A block launched without a cluster is a cluster of one.
 
 #pragma once
 
@@ -17,28 +17,28 @@
 
 namespace kjit_sim {
 
-/// This block's number in its cluster (x counts first), and how many blocks there are.
+/// The rank of this block in its cluster (x varies fastest), and the number of blocks.
 std::uint32_t cluster_rank();
 dim3 cluster_dim();
 
-/// Arrives at the cluster's barrier. Where `releases`, what this thread wrote can be seen by those who have waited.
+/// Arrives at the cluster's barrier. If `releases`, earlier writes of this thread become visible to threads that wait.
 void cluster_arrive(bool releases);
-/// Waits until all threads of the cluster that have not exited have arrived; this one has to have done so itself.
+/// Waits until all threads of the cluster that have not exited have arrived; this thread must have arrived itself.
 void cluster_wait();
-/// Lets those who have waited see what this thread wrote so far, though it arrives without releasing.
+/// Makes earlier writes of this thread visible to threads that wait, although it arrives without releasing.
 void cluster_release();
 
-/// Where block `rank` has what this block has at `address` in shared memory.
+/// The address in block `rank` that corresponds to `address` in this block's shared memory.
 void* in_block(std::uint32_t rank, const void* address);
 template <typename T>
 T* in_block(std::uint32_t rank, T* address) {
   return static_cast<T*>(in_block(rank, static_cast<const void*>(address)));
 }
 
-/// The number of the block that has the address in its shared memory.
+/// The rank of the block whose shared memory contains the address.
 std::uint32_t rank_of_shared(const void* address);
 
-/// Writes `value` to where block `rank` has `here`, and its bytes are counted by the mbarrier `complete` there.
+/// Writes `value` to the location of `here` in block `rank`, and counts its bytes at the mbarrier `complete` there.
 template <typename T>
 void store_async(std::uint32_t rank, T* here, const T& value, std::uint64_t* complete) {
   *in_block(rank, here) = value;

@@ -1,7 +1,7 @@
-// CUDA's intrinsic functions of integers, floating-point numbers and memory, in C++.
+// CUDA's intrinsics for integers, floating-point numbers and memory, in C++.
 //
 //   const int high = __mulhi(a, b);
-//   const float y = __fdividef(x, 1.0f + __expf(-x));   // exact to the last bits, where a GPU approximates
+//   const float y = __fdividef(x, 1.0f + __expf(-x));   // accurate to the last bits; a GPU approximates
 //   const float4 v = __ldg(reinterpret_cast<const float4*>(p));
 
 #pragma once
@@ -19,18 +19,18 @@
 #include <limits>
 #include <type_traits>
 
-// nvcc's promises to its optimizer, whose arguments are not evaluated.
+// nvcc's optimiser hints, whose arguments are not evaluated.
 #define __builtin_assume(...) static_cast<void>(sizeof(static_cast<bool>(__VA_ARGS__)))
 #define __assume(...) __builtin_assume(__VA_ARGS__)
 
 namespace kjit_sim {
 
-/// A number without a fraction as an integer, as the hardware converts: what is too large becomes the nearest integer.
-/// NaN is 0, and for 64-bit integers and doubles only the highest bit (PTX ISA, "cvt").
+/// Converts an integral-valued number to an integer as the hardware does: saturating. NaN becomes 0; for 64-bit
+/// integers and doubles, only the highest bit is set (PTX ISA, "cvt").
 template <typename To, typename From>
 To to_integer(From x) {
   constexpr auto kLowest = static_cast<From>(std::numeric_limits<To>::min());
-  // The highest integer plus one, which is a power of two and exact.
+  // The largest integer plus one, a power of two and exact.
   constexpr From kEnd = static_cast<From>(std::numeric_limits<To>::max() / 2 + 1) * 2;
   if (x != x) {
     return sizeof(To) == 8 || sizeof(From) == 8 ? static_cast<To>(std::uint64_t{1} << (sizeof(To) * 8 - 1)) : To{0};
@@ -40,14 +40,14 @@ To to_integer(From x) {
   return static_cast<To>(x);
 }
 
-/// The value, of which the compiler knows nothing; it is not moved across function calls.
+/// Hides a value from the optimiser; it is not moved across function calls.
 template <typename T>
 T opaque(T value) {
   __asm__ volatile("" : "+m"(value) : : "memory");
   return value;
 }
 
-/// Calculates with another rounding mode.
+/// Evaluates an expression in another rounding mode.
 template <int kMode, typename T, typename F, typename... Args>
 T rounded(F&& f, Args... args) {
   const int before = fegetround();
@@ -97,7 +97,7 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   for (unsigned i = 0; i < 4; ++i) {
     const unsigned code = selector >> (4 * i);
     unsigned byte = static_cast<unsigned>(bytes >> (8 * (code & 7))) & 0xff;
-    if ((code & 8) != 0) byte = (byte & 0x80) != 0 ? 0xff : 0;  // the sign, in all bits
+    if ((code & 8) != 0) byte = (byte & 0x80) != 0 ? 0xff : 0;  // replicates the sign bit
     result |= byte << (8 * i);
   }
   return result;
@@ -191,7 +191,7 @@ template <typename A, typename B>
 constexpr std::common_type_t<A, B> max(A a, B b) {
   using T = std::common_type_t<A, B>;
   const T x = static_cast<T>(a), y = static_cast<T>(b);
-  return x != x || x < y ? y : x;  // of a number and NaN the number
+  return x != x || x < y ? y : x;  // NaN only if both are
 }
 template <typename A, typename B>
   requires kjit_sim::MinMax<A, B>
@@ -311,7 +311,7 @@ inline double __uint2double_rn(unsigned x) {
   return x;
 }
 
-// Memory: hints to caches say nothing here.
+// Memory. Cache hints have no effect.
 
 #define KJIT_SIM_LOAD(name)  \
   template <typename T>      \

@@ -1,7 +1,7 @@
-// Launching kernels: the compiler's side. The runtime API takes a kernel as an address; what its parameters are is
-// remembered here, where the kernel's type is still known.
+// Kernel launches, compile-time side. The runtime API takes a kernel as an address; its parameter types are recorded
+// here, where the type of the kernel is still known.
 //
-//   kernel<T>->*::kjit_sim::grid(blocks, threads, smem, stream)(x, n);   // what kernel<T><<<...>>>(x, n) becomes
+//   kernel<T>->*::kjit_sim::grid(blocks, threads, smem, stream)(x, n);   // replaces kernel<T><<<...>>>(x, n)
 //   cudaLaunchKernelExC(&config, ::kjit_sim::known(kernel), pointers);
 
 #pragma once
@@ -17,27 +17,27 @@
 
 namespace kjit_sim {
 
-/// Calls a kernel, given as an address, with parameters read from where the pointers say.
+/// Calls the kernel at an address with parameters read through pointers.
 using Invoker = void (*)(const void* kernel, void** parameters);
 
-/// Makes the runtime able to call `kernel`.
+/// Registers `kernel` with the runtime.
 void know(const void* kernel, Invoker invoker);
 
-/// Called at the start of a kernel by each thread: ends the launch where a block has more threads than `threads`.
+/// Called by each thread at the start of a kernel: fails the launch if a block has more threads than `threads`.
 void check_launch_bounds(std::uint64_t threads);
 template <typename T, typename... Rest>
 __attribute__((no_sanitize("thread"))) inline void launch_bounds(T threads, Rest...) {
   check_launch_bounds(static_cast<std::uint64_t>(threads));
 }
 
-/// A launch with `<<<...>>>`: throws when the kernel fails. A configuration that is not possible is the last error, and
-/// where mistakes are looked for, thrown too.
+/// A launch with `<<<...>>>`: throws if the kernel fails. An invalid configuration sets the last error, and in check
+/// mode throws too.
 void launch_or_throw(const void* kernel, dim3 grid, dim3 block, void** parameters, std::size_t smem,
                      cudaStream_t stream);
 
 template <typename... P>
 struct Signature {
-  // The parameters are the launching thread's: no access of the kernel.
+  // The parameters belong to the launching thread: not an access of the kernel.
   __attribute__((no_sanitize("thread"))) static void invoke(const void* kernel, void** parameters) {
     call(reinterpret_cast<void (*)(P...)>(const_cast<void*>(kernel)), parameters, std::index_sequence_for<P...>{});
   }
@@ -48,7 +48,7 @@ struct Signature {
   }
 };
 
-/// The address of a kernel that the runtime can call from now on.
+/// The address of a kernel, registered with the runtime.
 template <typename... P>
 const void* known(void (*kernel)(P...)) {
   const void* address = reinterpret_cast<const void*>(kernel);
@@ -56,7 +56,7 @@ const void* known(void (*kernel)(P...)) {
   return address;
 }
 
-/// A launch of a kernel template whose arguments are deduced from the call.
+/// A launch of a kernel template with deduced arguments.
 template <typename F>
 struct Deduced {
   F call;
@@ -70,7 +70,7 @@ void call_deduced(const F* call, A... arguments) {
   (*call)(arguments...);
 }
 
-/// The configuration of a launch, and with arguments the launch itself.
+/// A launch configuration, and, called with arguments, the launch itself.
 struct grid {
   dim3 blocks, threads;
   std::size_t smem;
@@ -92,7 +92,7 @@ struct grid {
 
   template <typename... P, typename... Args>
   void run(void (*kernel)(P...), Args&&... args) const {
-    static_assert(sizeof...(P) == sizeof...(Args), "the kernel takes another number of arguments");
+    static_assert(sizeof...(P) == sizeof...(Args), "the kernel takes a different number of arguments");
     run_converted(kernel, static_cast<P>(std::forward<Args>(args))...);
   }
   template <typename F, typename... Args>
@@ -119,7 +119,7 @@ void operator->*(Deduced<F> kernel, const Call& call) {
 
 }  // namespace kjit_sim
 
-// The forms of CUDA's C++ API, which take kernels by type.
+// The overloads of CUDA's C++ API that take kernels by type.
 template <typename... P>
 cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** parameters, std::size_t smem = 0,
                              cudaStream_t stream = nullptr) {

@@ -1,4 +1,4 @@
-// CUDA's mathematical functions that the C library does not have, and the fast ones, which are as exact as the others.
+// CUDA's math functions that the C library lacks, and the fast ones, which are as accurate as the others here.
 //
 //   const float scale = rsqrtf(sum / n + eps);
 //   const float p = __expf(x - peak);
@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-// The C library names them since glibc 2.42 (rsqrt) and 2.41 (sinpi and its relatives).
+// The C library has them since glibc 2.42 (rsqrt) and 2.41 (sinpi and its relatives).
 #if !defined(__GLIBC__) || __GLIBC__ == 2 && __GLIBC_MINOR__ < 42
 inline float rsqrtf(float x) {
   return static_cast<float>(1.0 / ::sqrt(static_cast<double>(x)));
@@ -24,7 +24,7 @@ inline float rsqrt(float x) {
 }
 
 #if !defined(__GLIBC__) || __GLIBC__ == 2 && __GLIBC_MINOR__ < 41
-// The rest of a division by 2 is exact, so that multiples of a half give exact results.
+// The remainder of a division by 2 is exact, so that multiples of a half give exact results.
 inline double sinpi(double x) {
   const double rest = ::fabs(::fmod(x, 2.0));
   const double turned = rest > 1.5 ? rest - 2.0 : rest > 0.5 ? 1.0 - rest : rest;
@@ -87,8 +87,8 @@ inline double normcdf(double x) {
 inline float normcdff(float x) {
   return static_cast<float>(normcdf(x));
 }
-/// The inverse of erf: a first guess (S. Winitzki, "A handy approximation for the error function and its inverse",
-/// 2008), made exact by three steps of Newton's.
+/// The inverse of erf: an initial estimate (S. Winitzki, "A handy approximation for the error function and its
+/// inverse", 2008), refined by three Newton steps.
 inline double erfinv(double y) {
   if (!(y > -1.0 && y < 1.0)) return y == 1.0 ? HUGE_VAL : y == -1.0 ? -HUGE_VAL : NAN;
   if (y == 0.0) return y;
@@ -97,7 +97,7 @@ inline double erfinv(double y) {
   const double part = 2.0 / (M_PI * a) + log1 / 2.0;
   double x = ::copysign(::sqrt(::sqrt(part * part - log1 / a) - part), y);
   for (int i = 0; i < 3; ++i) {
-    // Near 1 the difference to 1 has more digits.
+    // Near 1, the difference to 1 has more significant digits.
     const double error = y > 0.5 ? (1.0 - y) - ::erfc(x) : y < -0.5 ? ::erfc(-x) - (1.0 + y) : ::erf(x) - y;
     x -= error * (::sqrt(M_PI) / 2.0) * ::exp(x * x);
   }
@@ -112,7 +112,7 @@ inline double normcdfinv(double p) {
 inline float normcdfinvf(float p) {
   return static_cast<float>(normcdfinv(p));
 }
-/// exp(x * x) * erfc(x). For large x by its asymptotic series.
+/// exp(x * x) * erfc(x); for large x by its asymptotic series.
 inline double erfcx(double x) {
   if (x < 10.0) return ::exp(x * x) * ::erfc(x);
   const double inverse = 1.0 / (2.0 * x * x);

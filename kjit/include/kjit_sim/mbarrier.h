@@ -1,10 +1,10 @@
-// Barriers in shared memory that threads and bulk copies arrive at, as PTX's `mbarrier` has them, in one 64-bit word.
+// Barriers in shared memory for threads and bulk copies: PTX's `mbarrier`, in one 64-bit word.
 //
 //   kjit_sim::mbarrier_init(&bar, threads);
 //   kjit_sim::mbarrier_arrive(&bar);
 //   while (!kjit_sim::mbarrier_test(&bar, parity)) kjit_sim::yield();
 //
-// Blocks of a cluster write to each other's from OS threads of their own, so that a change is an atomic one.
+// Blocks of a cluster update each other's barriers from OS threads of their own, so updates are atomic.
 
 #pragma once
 
@@ -15,8 +15,7 @@
 
 namespace kjit_sim {
 
-/// The word's parts: arrivals and bytes that are missing in this phase, arrivals of each phase, the parity of the
-/// phase.
+/// The fields of the word: pending arrivals and bytes of this phase, arrivals of each phase, the parity of the phase.
 struct MBarrier {
   std::uint64_t missing : 20;
   std::uint64_t count : 20;
@@ -27,13 +26,13 @@ struct MBarrier {
   std::uint64_t bits() const { return to_bits(*this); }
 };
 
-/// Puts `after` where `before` still is. No access of the kernel: a checker takes those for atomic operations of its.
+/// A compare-and-swap. Not instrumented: a checker would take it for an atomic operation of the kernel.
 __attribute__((no_sanitize("thread"))) inline bool mbarrier_replace(std::uint64_t* word, std::uint64_t before,
                                                                     std::uint64_t after) {
   return __atomic_compare_exchange_n(word, &before, after, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
-/// Counts `arrivals`, and bytes that have to come or, below 0, have come; returns the word as it was.
+/// Counts `arrivals`, and expected bytes or, if negative, completed ones; returns the old word.
 inline std::uint64_t mbarrier_count(std::uint64_t* word, unsigned arrivals, std::int64_t bytes) {
   std::uint64_t before;
   MBarrier barrier;
@@ -54,16 +53,16 @@ inline void mbarrier_init(std::uint64_t* word, std::uint32_t count) {
   if (count == 0 || count >= 1u << 20) fail("an mbarrier counts 1 to %u arrivals, not %u", (1u << 20) - 1, count);
   *word = MBarrier{.missing = count, .count = count, .bytes = 0, .parity = 0}.bits();
 }
-/// Counts one arrival, and `bytes` bytes that have to come; returns the word as it was.
+/// Counts one arrival, and expects `bytes` more bytes; returns the old word.
 inline std::uint64_t mbarrier_arrive(std::uint64_t* word, std::uint32_t bytes = 0) {
   released(word);
   return mbarrier_count(word, 1, bytes);
 }
-/// `bytes` bytes have come.
+/// Completes `bytes` bytes.
 inline void mbarrier_complete(std::uint64_t* word, std::size_t bytes) {
   mbarrier_count(word, 0, -static_cast<std::int64_t>(bytes));
 }
-/// Whether the phase of this parity has ended.
+/// Whether the phase with this parity has ended.
 inline bool mbarrier_test(const std::uint64_t* word, std::uint32_t parity) {
   if (MBarrier::read(word).parity == parity) return false;
   __atomic_thread_fence(__ATOMIC_ACQUIRE);

@@ -1,9 +1,9 @@
-// What a checker is told about memory while an export runs: which tensors it was given, and what they are called.
+// Notes for a checker while an export runs: the tensors that it was passed, and their names.
 //
-//   kjit_sim::CallScope call;                             // what is noted from here on is forgotten at its end
+//   kjit_sim::CallScope call;                             // discards later notes at its end
 //   if (kjit_sim::note_tensor) kjit_sim::note_tensor(*tensor, "scale", 0);
 //
-// The functions are there only in a module that checks; weak, they are null elsewhere.
+// The functions are defined only in a module built for checking; elsewhere they are weak and null.
 
 #pragma once
 
@@ -15,17 +15,18 @@
 
 namespace kjit_sim {
 
-/// A kernel may use the memory of this tensor: argument `index` (from 0) of an export, or a negative number.
+/// Kernels may access the memory of this tensor: argument `index` (0-based) of an export, or negative for other
+/// tensors.
 __attribute__((weak)) void note_tensor(const DLTensor& tensor, const char* function, int index);
-/// What the source calls the tensor whose first element is at `data`.
+/// The name in the source of the tensor whose first element is at `data`.
 __attribute__((weak)) void note_name(const void* data, const char* name);
-/// The call was given a pointer, or an object with whatever inside: its kernels may use memory that nobody tells of.
+/// The call was passed a pointer or an opaque object: its kernels may access memory that is not noted.
 __attribute__((weak)) void note_unknown();
-/// The state of the notes, and back to it.
+/// The state of the notes, and its restoration.
 __attribute__((weak)) std::size_t enter_call();
 __attribute__((weak)) void leave_call(std::size_t state);
 
-/// One call of an export.
+/// The scope of one call of an export.
 class CallScope {
  public:
   CallScope() : state_(enter_call != nullptr ? enter_call() : 0) {}

@@ -1,5 +1,5 @@
-// What CUDA defines for half and bfloat16 in device code only: functions of them, shuffles, atomic additions. One
-// definition serves both: computed in float (fused ones in double), and rounded once.
+// CUDA's device-only functions of half and bfloat16: arithmetic, shuffles, atomic additions. One definition serves
+// both: computed in float (fused operations in double), and rounded once.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace kjit_sim {
 
-/// For a narrow type: its pair, and rounding from float and from double.
+/// Traits of a narrow type: its packed pair, and rounding from float and double.
 template <typename T>
 struct NarrowTraits;
 
@@ -37,7 +37,7 @@ T apply(T a, F&& f) {
   return a;
 }
 
-/// a * b + c with one rounding: the sum in double is rounded to odd, which a second rounding cannot get wrong.
+/// a * b + c with one rounding: the sum in double is rounded to odd, so that a second rounding is correct.
 template <Narrow T>
 T fused(T a, T b, T c) {
   const double product = static_cast<double>(static_cast<float>(a)) * static_cast<double>(static_cast<float>(b));
@@ -110,7 +110,7 @@ KJIT_SIM_FUSED(NarrowPair, __hfma2_sat, kjit_sim::apply(fused, kjit_sim::saturat
 KJIT_SIM_FUSED(NarrowPair, __hfma2_relu, kjit_sim::apply(fused, kjit_sim::relu))
 #undef KJIT_SIM_FUSED
 
-/// Complex a * b + c; x is the real part.
+/// Complex a * b + c; x holds the real part.
 template <kjit_sim::NarrowPair T>
 T __hcmadd(T a, T b, T c) {
   using Single = decltype(a.x);

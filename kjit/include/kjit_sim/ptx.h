@@ -1,10 +1,10 @@
-// What the build makes of inline PTX (kjit/engine/compile/ptx.py has the list): each instruction is a call of one of
-// these.
+// Inline PTX for the simulator: the build replaces each instruction by a call of a function here
+// (kjit/engine/compile/ptx.py has the list).
 //
 //   asm("prmt.b32 %0, %1, %2, 0x7632;" : "=r"(out) : "r"(a), "r"(b));   // PTX
-//   ::kjit_sim::ptx::prmt((out), (a), (b), 0x7632);                      // becomes
+//   ::kjit_sim::ptx::prmt((out), (a), (b), 0x7632);                      // its replacement
 //
-// Results come first, as in PTX. Values are those of the PTX ISA, "Instruction Set".
+// Results come first, as in PTX. Semantics are those of the PTX ISA, "Instruction Set".
 
 #pragma once
 
@@ -27,7 +27,7 @@
 
 namespace kjit_sim {
 
-/// Where the byte at this place of shared memory is, as PTX counts it (`shared_offset`).
+/// The memory at a shared-memory offset in PTX's sense (`shared_offset`).
 void* shared_at(std::uint32_t offset);
 
 namespace ptx {
@@ -55,19 +55,19 @@ struct alignas(sizeof(T) * kCount) Vector {
   T values[kCount];
 };
 
-/// `ld` of one value or of a vector.
+/// `ld` of a scalar or a vector.
 template <typename T, typename A, typename... Out>
 KJIT_SIM_INLINE void load(A address, std::ptrdiff_t offset, Out&&... out) {
   const auto from = *reinterpret_cast<const Vector<T, sizeof...(Out)>*>(global(address, offset));
   std::size_t i = 0;
   (put(out, from.values[i++]), ...);
 }
-/// `st` of one value or of a vector.
+/// `st` of a scalar or a vector.
 template <typename T, typename A, typename... In>
 KJIT_SIM_INLINE void store(A address, std::ptrdiff_t offset, const In&... in) {
   *reinterpret_cast<Vector<T, sizeof...(In)>*>(global(address, offset)) = {{get<T>(in)...}};
 }
-/// `ld.acquire`, `ld.relaxed`, `ld.volatile`. Who looks again and again lets others run.
+/// `ld.acquire`, `ld.relaxed`, `ld.volatile`. Polling loops yield to other threads.
 template <typename T, typename A, typename Out>
 KJIT_SIM_INLINE void load_ordered(A address, std::ptrdiff_t offset, Out& out) {
   looked();
@@ -77,7 +77,7 @@ template <typename T, typename A, typename In>
 KJIT_SIM_INLINE void store_ordered(A address, std::ptrdiff_t offset, const In& in) {
   __atomic_store_n(reinterpret_cast<Bits<T>*>(global(address, offset)), get<Bits<T>>(get<T>(in)), __ATOMIC_RELEASE);
 }
-/// `atom` by one of CUDA's atomic functions, and `red`, which wants no result.
+/// `atom` in terms of CUDA's atomic functions, and `red`, without a result.
 template <typename T, typename Op, typename A, typename... In>
 KJIT_SIM_INLINE T reduce(Op op, A address, std::ptrdiff_t offset, const In&... in) {
   return op(reinterpret_cast<T*>(global(address, offset)), get<T>(in)...);
@@ -87,7 +87,7 @@ KJIT_SIM_INLINE void atomic(Op op, A address, std::ptrdiff_t offset, Out&& out, 
   put(out, reduce<T>(op, address, offset, in...));
 }
 
-/// `cp.async`: copies at once. Of `size` bytes only the first `source_size` are read, and the others become zero.
+/// `cp.async`: copies immediately. Only the first `source_size` of `size` bytes are read, the rest is zero-filled.
 template <typename A>
 KJIT_SIM_INLINE void copy_async(std::uint32_t to, std::ptrdiff_t to_offset, A from, std::ptrdiff_t from_offset,
                                 std::size_t size, std::size_t source_size) {
@@ -162,7 +162,7 @@ KJIT_SIM_INLINE void bit_not(Out& out, const auto& a) {
     put(out, static_cast<T>(~get<T>(a)));
   }
 }
-/// Shifts by the width and more leave nothing but the sign.
+/// Shift amounts of the width and more leave only the sign.
 template <typename T, typename Out>
 KJIT_SIM_INLINE void shl(Out& out, const auto& a, std::uint32_t by) {
   put(out, by < 8 * sizeof(T) ? static_cast<T>(wrap(get<T>(a)) << by) : T{0});
@@ -187,7 +187,7 @@ template <typename T, typename Out>
 KJIT_SIM_INLINE void brev(Out& out, const auto& a) {
   put(out, static_cast<T>(__brevll(get<T>(a)) >> (64 - 8 * sizeof(T))));
 }
-/// `length` bits from `place` on; those above the value are its sign, or 0.
+/// A bit field of `length` bits at `place`; bits beyond the value are its sign, or 0.
 template <typename T, typename Out>
 KJIT_SIM_INLINE void bfe(Out& out, const auto& a, std::uint32_t place, std::uint32_t length) {
   constexpr std::uint32_t kMost = 8 * sizeof(T) - 1;
@@ -201,7 +201,7 @@ KJIT_SIM_INLINE void bfe(Out& out, const auto& a, std::uint32_t place, std::uint
   }
   put(out, result);
 }
-/// The lower `length` bits of `a` in the place of those of `b` from `place` on.
+/// Inserts the lower `length` bits of `a` into `b` at `place`.
 template <typename T, typename Out>
 KJIT_SIM_INLINE void bfi(Out& out, const auto& a, const auto& b, std::uint32_t place, std::uint32_t length) {
   place &= 0xff, length &= 0xff;
@@ -221,13 +221,13 @@ KJIT_SIM_INLINE void select(Out& out, const auto& a, const auto& b, bool first) 
   put(out, first ? get<T>(a) : get<T>(b));
 }
 
-/// Bytes of `a` and `b` by a selector of four digits.
+/// Selects bytes of `a` and `b` by a four-digit selector.
 template <typename Out>
 KJIT_SIM_INLINE void prmt(Out& out, std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
   put(out, static_cast<std::uint32_t>(__byte_perm(a, b, selector)));
 }
 
-/// Any function of three bits: `table` has its value for a = 0xf0, b = 0xcc, c = 0xaa.
+/// Any function of three bits: `table` is its value for a = 0xf0, b = 0xcc, c = 0xaa.
 template <typename Out>
 KJIT_SIM_INLINE void lop3(Out& out, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t table) {
   std::uint32_t result = 0;
@@ -237,7 +237,7 @@ KJIT_SIM_INLINE void lop3(Out& out, std::uint32_t a, std::uint32_t b, std::uint3
   put(out, result);
 }
 
-/// `redux.sync`: what the lanes of a mask reduce to.
+/// `redux.sync`: a reduction over the lanes of a mask.
 template <WarpOp kOp, typename Out>
 KJIT_SIM_INLINE void redux(Out& out, std::uint32_t value, std::uint32_t mask) {
   put(out, static_cast<std::uint32_t>(warp_op(kOp, mask, value)));
@@ -249,7 +249,7 @@ KJIT_SIM_INLINE std::uint32_t warp_id() {
   return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / 32;
 }
 
-/// `shfl.sync`: a lane reads from lane `from`, or from itself where that is outside of its part of the warp.
+/// `shfl.sync`: reads from lane `from`, or from itself if that is outside of its segment.
 template <typename Out, typename Predicate>
 KJIT_SIM_INLINE void shuffle_from(int from, bool is_inside, Out&& out, Predicate&& inside, std::uint32_t value,
                                   std::uint32_t mask) {
@@ -323,7 +323,7 @@ template <typename Out>
 KJIT_SIM_INLINE void mbarrier_expects(Out&& state, std::uint32_t place, std::ptrdiff_t offset, std::uint32_t bytes) {
   put(state, mbarrier_arrive(mbarrier_at(place, offset), bytes));
 }
-/// `mbarrier.try_wait.parity`, and `test_wait`. Who has to wait lets others run.
+/// `mbarrier.try_wait.parity` and `test_wait`. A thread that has to wait yields.
 KJIT_SIM_INLINE void mbarrier_tested(auto& has_ended, std::uint32_t place, std::ptrdiff_t offset, std::uint32_t parity,
                                      std::uint32_t = 0) {
   has_ended = mbarrier_test(mbarrier_at(place, offset), parity);

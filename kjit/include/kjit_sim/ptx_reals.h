@@ -1,4 +1,4 @@
-// Floating point of inline PTX: small formats, fast functions, conversions.
+// Floating-point inline PTX: small formats, approximate functions, conversions.
 
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace kjit_sim::ptx {
 
-/// A small floating-point type: bits of its exponent and of its fraction, the bits of its largest finite value.
+/// A small floating-point type: the bits in its exponent and fraction, and the bits of its largest finite value.
 template <int kExponentBits, int kFractionBits, std::uint32_t kLargest, std::uint32_t kNaN, bool kHasInfinity>
 struct Format {
   static constexpr int kBits = 1 + kExponentBits + kFractionBits;
@@ -30,7 +30,7 @@ using Bf16 = Format<8, 7, 0x7f7f, 0x7fff, true>;
 using E4m3 = Format<4, 3, 0x7e, 0x7f, false>;
 using E5m2 = Format<5, 2, 0x7b, 0x7f, true>;
 
-/// Rounded to the nearest, ties to even. What is too large becomes infinity, or with `kFinite` the largest value.
+/// Rounds to nearest, ties to even. Values out of range become infinity, or with `kFinite` the largest finite value.
 template <typename F, bool kFinite>
 KJIT_SIM_INLINE std::uint32_t narrow(double value) {
   if (std::isnan(value)) return F::kNotANumber;
@@ -38,7 +38,7 @@ KJIT_SIM_INLINE std::uint32_t narrow(double value) {
   const double size = std::fabs(value);
   if (std::isinf(value)) return sign | (kFinite ? F::kTop : F::kTop + 1);
   const int exponent = size == 0 ? 1 - F::kBias : std::max(std::ilogb(size), 1 - F::kBias);
-  // In units of the last place, whole ones are exact, and a carry goes over into the exponent.
+  // In units of the last place integers are exact, and a carry propagates into the exponent.
   const auto places = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(size, F::kFraction - exponent)));
   const std::int64_t bits = (std::int64_t{exponent + F::kBias - 1} << F::kFraction) + places;
   if (bits > F::kTop) return sign | (kFinite ? F::kTop : F::kTop + 1);
@@ -69,7 +69,7 @@ template <typename F, typename Out>
 KJIT_SIM_INLINE void widen_one(Out& out, const auto& bits) {
   put(out, widen<F>(static_cast<std::uint16_t>(bits)));
 }
-/// `cvt.rn.f16x2.f32` and its like: the first value goes to the upper part.
+/// `cvt.rn.f16x2.f32` and its like: the first value becomes the upper half.
 template <typename F, bool kFinite, typename Out>
 KJIT_SIM_INLINE void narrow_pair(Out& out, const auto& upper, const auto& lower) {
   const std::uint32_t high = narrow<F, kFinite>(get<float>(upper)), low = narrow<F, kFinite>(get<float>(lower));
@@ -83,7 +83,7 @@ template <typename F, typename Out>
 KJIT_SIM_INLINE void widen_pair(Out& out, std::uint16_t pair) {
   narrow_pair<F16, false>(out, widen<F>(pair >> 8), widen<F>(pair & 0xff));
 }
-/// Ties go away from zero.
+/// Rounds ties away from zero.
 template <typename Out>
 KJIT_SIM_INLINE void to_tf32(Out& out, const auto& value) {
   const auto bits = get<std::uint32_t>(get<float>(value));
@@ -91,13 +91,13 @@ KJIT_SIM_INLINE void to_tf32(Out& out, const auto& value) {
   put(out, is_finite ? (bits + 0x1000) & ~0x1fffu : bits);
 }
 
-// In double these are exact for two small numbers, or nearly so: rounding once more changes nothing.
+// In double these are exact, or nearly so, for two small numbers: double rounding is harmless.
 inline constexpr auto add_of = [](double a, double b) { return a + b; };
 inline constexpr auto sub_of = [](double a, double b) { return a - b; };
 inline constexpr auto mul_of = [](double a, double b) { return a * b; };
 inline constexpr auto min_of = [](double a, double b) { return std::fmin(a, b); };
 inline constexpr auto max_of = [](double a, double b) { return std::fmax(a, b); };
-/// A product of two small numbers is exact; a sum that is not gets an odd last bit on the side of its rest (Knuth).
+/// The product of two small numbers is exact; an inexact sum is rounded to odd (Knuth).
 template <typename F>
 inline constexpr auto fma_of = [](double a, double b, double c) {
   const double product = a * b;
@@ -107,7 +107,7 @@ inline constexpr auto fma_of = [](double a, double b, double c) {
   if (rest == 0 || !std::isfinite(sum) || (bits & 1) != 0) return sum;
   return get<double>(bits + ((rest > 0) == (sum > 0) ? 1 : -1));
 };
-/// An operation on one number of a small format, or on each of a pair.
+/// An operation on a number of a small format, or on each of a pair.
 template <typename F, int kCount, typename Out>
 KJIT_SIM_INLINE void halves(auto op, Out& out, const auto&... in) {
   std::uint32_t result = 0;
@@ -144,7 +144,7 @@ template <typename To, typename From, typename Out>
 KJIT_SIM_INLINE void convert(Out& out, const auto& a) {
   put(out, static_cast<To>(get<From>(a)));
 }
-/// `cvt.rni` and its like: to the nearest (n), to zero (z), down (m), up (p).
+/// `cvt.rni` and its like: to nearest (n), toward zero (z), down (m), up (p).
 template <typename To, typename From, char kHow, typename Out>
 KJIT_SIM_INLINE void round(Out& out, const auto& a) {
   const From x = get<From>(a);

@@ -1,4 +1,4 @@
-// Registers of inline PTX: variables whose bits an instruction takes as a value of its type.
+// Registers of inline PTX: variables whose bits an instruction reinterprets as its type.
 
 #pragma once
 
@@ -11,11 +11,11 @@
 
 namespace kjit_sim::ptx {
 
-/// What stands for `_`: a result that nobody wants.
+/// `_`: an ignored result.
 struct Nowhere {};
 template <typename T>
 KJIT_SIM_INLINE void put(Nowhere, T) {}
-/// A register gets a value: its bits where both are as large, else the integer.
+/// Writes a value to a register: its bits if the sizes match, otherwise as an integer.
 template <typename Out, typename T>
 KJIT_SIM_INLINE void put(Out& out, T value) {
   if constexpr (std::is_same_v<Out, Nowhere>) {
@@ -27,7 +27,7 @@ KJIT_SIM_INLINE void put(Out& out, T value) {
     out = static_cast<Out>(value);
   }
 }
-/// A register's value as that of an instruction's type.
+/// The value of a register in an instruction's type.
 template <typename T, typename In>
 KJIT_SIM_INLINE T get(const In& in) {
   if constexpr (sizeof(T) == sizeof(In)) {
@@ -45,11 +45,11 @@ using Word = std::conditional_t<
     std::conditional_t<kSize == 2, std::uint16_t, std::conditional_t<kSize == 4, std::uint32_t, std::uint64_t>>>;
 template <typename T>
 using Bits = Word<sizeof(T)>;
-/// The integer of twice the size.
+/// The integer type of twice the size.
 template <typename T>
 using Double = std::conditional_t<std::is_signed_v<T>, std::make_signed_t<Word<2 * sizeof(T)>>, Word<2 * sizeof(T)>>;
 
-/// Integers wrap around, and floating-point values are as they are.
+/// Integers wrap around; floating-point values are unchanged.
 template <typename T>
 KJIT_SIM_INLINE auto wrap(T value) {
   if constexpr (std::is_integral_v<T>) {
@@ -62,7 +62,7 @@ template <typename T>
 KJIT_SIM_INLINE auto wide(T value) {
   return static_cast<std::conditional_t<std::is_signed_v<T>, __int128, unsigned __int128>>(value);
 }
-/// Of a number and a NaN the number.
+/// If one is NaN, the other.
 template <typename T>
 KJIT_SIM_INLINE T smaller(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {

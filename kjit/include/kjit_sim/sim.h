@@ -1,12 +1,12 @@
-// What nvcc would define: included by the compiler ahead of every unit that is built for the simulator.
+// The prefix of every simulator unit: what nvcc would define.
 //
 //   g++ -std=c++20 -DKJIT_SIM=1 -include kjit_sim/sim.h -I kjit/include/kjit_sim/cuda -I kjit/include -x c++ unit.cuh
 //   __global__ void k(float* x) { __shared__ float s[32]; ... __syncthreads(); ... }  // then compiles as C++
 //   x[threadIdx.x] = __shfl_xor_sync(0xffffffff, value, 1);                           // and runs on the CPU
 //
-// A kernel is a plain function that is called once for each thread of the grid, on a stack of its own; one block at a
-// time runs on an OS thread, so that thread-local storage is its shared memory. kjit/csrc/sim/ has the scheduler and
-// the runtime API. What cannot be written as macros (`<<<...>>>`, `extern __shared__`) the build rewrites.
+// A kernel is a plain function that is called once for each thread of the grid, on a stack of its own. An OS thread
+// runs one block at a time, so thread-local storage serves as shared memory. kjit/csrc/sim/ has the scheduler and the
+// runtime API. What macros cannot express (`<<<...>>>`, `extern __shared__`) is rewritten by the build.
 
 #pragma once
 
@@ -15,8 +15,8 @@
 #include <cstddef>
 
 #ifdef KJIT_SIM_UNIT
-// In a kernel these are the simulator's, and an error of the launch where the C library would end the process, or keep
-// a lock that a thread that is given up has taken (kjit/csrc/sim/heap.cpp); elsewhere the C library's.
+// In a kernel these are the simulator's: they fail the launch where the C library would end the process, or keep a lock
+// that an abandoned thread holds (kjit/csrc/sim/heap.cpp). Elsewhere they are the C library's.
 extern "C" {
 void* malloc(std::size_t) noexcept __asm__("kjit_sim_malloc");
 void free(void*) noexcept __asm__("kjit_sim_free");
@@ -26,7 +26,7 @@ int printf(const char*, ...) __asm__("kjit_sim_printf");
 #endif
 
 #ifdef __SANITIZE_THREAD__
-// g++ instruments accesses and not what these functions move (clang does): their calls go to the checker by name.
+// g++ instruments accesses, but not those of these functions (clang does): they are redirected to the checker.
 extern "C" {
 void* memcpy(void*, const void*, std::size_t) noexcept __asm__("__tsan_memcpy");
 void* memmove(void*, const void*, std::size_t) noexcept __asm__("__tsan_memmove");
@@ -36,7 +36,7 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 
 #include <cuda_runtime_api.h>
 
-// CUDA's headers give empty meanings to these where no CUDA compiler is at work.
+// CUDA's headers define these as empty without a CUDA compiler.
 #undef __device__
 #undef __global__
 #undef __host__
@@ -48,10 +48,10 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 #undef __launch_bounds__
 #undef __noinline__
 #undef __maxnreg__
-// Left as names, which the build refuses.
+// Not defined, so that the build rejects them.
 #undef __cluster_dims__
 #undef __block_size__
-#ifdef KJIT_SIM_UNIT  // left as they are, for the build
+#ifdef KJIT_SIM_UNIT  // rewritten by the build
 #define __device__ __device__
 #define __host__ __host__
 #define __global__ __global__
@@ -67,11 +67,11 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 #define __managed__
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
-// Empty, for the standard library writes __attribute__((__noinline__)).
+// Empty, because the standard library writes __attribute__((__noinline__)).
 #define __noinline__
 #define __maxnreg__(...)
 
-// A source that asks whether a CUDA compiler reads it hears yes. CUDA's own headers must not: see kjit_sim/cuda/.
+// Sources that test for a CUDA compiler find one; CUDA's own headers must not: see kjit_sim/cuda/.
 #define __CUDACC__ 1
 
 #include <kjit_sim/atomics.h>

@@ -1,4 +1,4 @@
-// The threads of a grid as a kernel sees them: their indices, barriers, and what the lanes of a warp do together.
+// Threads as a kernel sees them: indices, barriers, and warp-level operations.
 //
 //   const int i = blockIdx.x * blockDim.x + threadIdx.x;
 //   __syncthreads();
@@ -14,7 +14,7 @@
 
 #pragma GCC visibility push(hidden)
 
-// The scheduler sets them before it lets a thread run.
+// Set by the scheduler before it runs a thread.
 extern constinit thread_local uint3 threadIdx;
 extern constinit thread_local uint3 blockIdx;
 extern constinit thread_local dim3 blockDim;
@@ -22,7 +22,7 @@ extern constinit thread_local dim3 gridDim;
 
 namespace kjit_sim {
 
-/// What the lanes of a warp do together. Lanes meet where mask and operation are the same.
+/// Warp-level operations. Lanes meet if mask and operation are the same.
 enum class WarpOp : std::uint8_t {
   kSync,
   kBallot,
@@ -45,40 +45,39 @@ enum class WarpOp : std::uint8_t {
   kXor,
 };
 
-/// What a barrier tells about the predicates of the threads that came.
+/// What a barrier returns about the predicates of its threads.
 enum class BarrierOp : std::uint8_t { kPlain, kCount, kAnd, kOr };
 
-/// Waits until the lanes of `mask` that have not exited do the same; `value` is this lane's, and the result what the
-/// operation makes of all. `argument` and `width` are those of a shuffle.
+/// Waits until all lanes of `mask` that have not exited call the same operation. `value` is this lane's operand;
+/// returns this lane's result. `argument` and `width` are those of a shuffle.
 std::uint64_t warp_op(WarpOp op, std::uint32_t mask, std::uint64_t value = 0, std::uint32_t argument = 0,
                       std::uint32_t width = 32);
 /// Waits at barrier `id` (0 to 15) for `count` threads, or 0 for all that have not exited.
 int barrier(BarrierOp op, int id, int count, int predicate);
-/// Lets other threads run first.
+/// Lets other threads run.
 void yield();
-/// The lanes that are here as well, with nobody else of their warp able to go on.
+/// The lanes that are converged with this one: those that wait here when no other lane of the warp can run.
 std::uint32_t active_mask();
-/// Tell a checker that what this thread wrote can be seen by those who find out about it at `address`, and that this
-/// thread has.
+/// Report to a checker that this thread's writes are released at `address`, and that this thread has acquired there.
 void released(const void* address);
 void acquired(const void* address);
-/// Ends the launch with a report.
+/// Fails the launch with a report.
 [[noreturn]] void fail(const char* format, ...) __attribute__((format(printf, 1, 2)));
 [[noreturn]] void trap();
-/// This thread's place in its warp.
+/// The index of this thread in its warp.
 std::uint32_t lane_id();
 /// The dynamic shared memory of the block, aligned to 1,024 bytes, and its size.
 void* dynamic_shared();
 std::size_t dynamic_shared_size();
 /// Whether the address is in the block's shared memory.
 bool is_shared(const void* address);
-/// The address as PTX counts it, from the start of shared memory, and back.
+/// The offset of an address from the start of shared memory, as in PTX, and its inverse.
 std::uint32_t shared_offset(const void* address);
-/// Waits for all threads of all blocks of a cooperative launch.
+/// Waits for all threads of a cooperative launch.
 void grid_sync();
 bool is_cooperative();
 
-/// For loops that wait for another thread by looking at memory: lets the others run once in a while.
+/// For polling loops: yields to other threads now and then.
 extern constinit thread_local unsigned looks;
 inline void looked() {
   if (++looks % 64 == 0) yield();
@@ -89,7 +88,7 @@ template <typename T>
 std::uint64_t to_bits(const T& value) {
   static_assert(sizeof(T) <= 8, "warp operations move values of up to 8 bytes");
   std::uint64_t bits = 0;
-  __builtin_memcpy(&bits, &value, sizeof(T));  // not memcpy: between locals there is nothing to check
+  __builtin_memcpy(&bits, &value, sizeof(T));  // not memcpy, which is checked
   return bits;
 }
 template <typename T>
@@ -99,7 +98,7 @@ T from_bits(std::uint64_t bits) {
   return value;
 }
 
-/// The types that CUDA's shuffles and matches know.
+/// The types that CUDA's shuffles and matches accept.
 template <typename T>
 inline constexpr bool is_number_v = std::is_arithmetic_v<T>;
 template <typename T>

@@ -1,7 +1,8 @@
-// How the math of an element is called, whatever holds the elements, and what is wrong with math that cannot be.
+// Calls of the math of one element, for any storage of the elements, and diagnostics for math that does not fit.
 //
-//   if constexpr (check_element<Math, In<T>, Out<T>>()) {                             // else an error says why not
+//   if constexpr (check_element<Math, In<T>, Out<T>>()) {                             // else a static_assert fails
 //     call_element(math, Slot<In<T>, const T>(x, i), Slot<Out<T>, T>(out, i));        // math.element(x[i], out[i])
+//   }
 //   }
 
 #pragma once
@@ -16,12 +17,12 @@
 
 namespace kjit::details {
 
-/// The type in which math has the elements of a tensor.
+/// The type in which math gets the elements of a tensor.
 template <typename Operand>
 using ValueOf = typename Operand::Value;
 
-/// A tensor whose elements math takes as they are, though they could be computed with in another type: its parameter
-/// has their type.
+/// A tensor whose elements math takes unconverted, although they have a wider compute type: its parameter has the
+/// element type.
 template <typename Operand>
 struct Raw : Operand {
   using Value = typename Operand::Element;
@@ -29,8 +30,8 @@ struct Raw : Operand {
   explicit Raw(const Operand& tensor) : Operand(tensor) {}
 };
 
-/// An element of a tensor as math has it: converted, and put back where the tensor is written. `Stored` is the type in
-/// which it lies in memory, in a vector or in a stage.
+/// An element of a tensor as passed to math: converted, and converted back if the tensor is written. `Stored` is its
+/// type in memory, in a vector or in a stage.
 template <typename Operand, typename Stored>
 struct Slot {
   Stored* element;
@@ -44,7 +45,7 @@ struct Slot {
     }
   }
 
-  /// What math is given: what it may not change is constant.
+  /// The argument for math: const if read-only.
   KJIT_MATH auto& argument() {
     if constexpr (Operand::kIsWritten) {
       return value;
@@ -67,7 +68,7 @@ struct Slot {
   }
 };
 
-/// Calls the math of one element of every tensor.
+/// Calls math for one element of every tensor.
 template <typename Math, typename... Slots>
 KJIT_MATH void call_element(const Math& math, Slots... slots) {
   math.element(slots.argument()...);
@@ -77,7 +78,7 @@ KJIT_MATH void call_element(const Math& math, Slots... slots) {
 template <typename... Ts>
 struct Types {};
 
-/// What a function of math takes.
+/// The parameter types of a function of math.
 template <typename Function>
 struct Signature;
 template <typename Math, typename Result, typename... Ts>
@@ -91,14 +92,14 @@ template <typename Math, typename Result, typename... Ts>
 struct Signature<Result (Math::*)(Ts...) const> : Signature<Result (Math::*)(Ts...)> {
   static constexpr bool kIsConst = true;
 };
-template <typename Result, typename... Ts>  // a static one
+template <typename Result, typename... Ts>  // a static function
 struct Signature<Result (*)(Ts...)> : Signature<Result (Types<>::*)(Ts...) const> {};
 
-/// Math with one function of that name, whose parameters are known; a template, or one of several, has none to look at.
+/// Math with a single, non-template `element`, whose parameters can be inspected.
 template <typename Math>
 concept HasOneElement = requires { Signature<decltype(&Math::element)>::kCount; };
 
-/// Math whose `element` takes what the tensors have, in their order.
+/// Math whose `element` accepts the values of the tensors, in call order.
 template <typename Math, typename... Operands>
 concept TakesElements = requires(
     const Math& math, std::conditional_t<Operands::kIsWritten, ValueOf<Operands>, const ValueOf<Operands>>&... values) {
@@ -111,7 +112,7 @@ concept IsResult = std::is_lvalue_reference_v<Parameter> && !std::is_const_v<std
 /// The functions of math, for messages.
 enum class MathFunction { kElement, kTerm, kRow };
 
-// An error with the name of the function ahead of its text.
+// A static_assert whose text begins with the name of the function.
 #define KJIT_CHECK_MATH(kFunction, is_right, text)         \
   if constexpr (kFunction == MathFunction::kElement) {     \
     static_assert(is_right, "element() " text);            \
@@ -121,7 +122,7 @@ enum class MathFunction { kElement, kTerm, kRow };
     static_assert(is_right, "row() " text);                \
   }
 
-/// A parameter of a function of math, by its number from 1 on, and the tensor that it belongs to.
+/// A parameter of a function of math, numbered from 1, and its tensor.
 template <MathFunction kFunction, int kNumber, typename Parameter, typename Operand>
 struct MathParameter {
   using Type = std::remove_cvref_t<Parameter>;
@@ -138,10 +139,10 @@ struct MathParameter {
       static_assert(kFits, "term() takes a reference, and changes no tensor: drop & from the type of its parameter");
     } else if constexpr (!kWrites && IsResult<Parameter>) {
       KJIT_CHECK_MATH(kFunction, kFits,
-                      "takes a reference, and the tensor at its place in the call is only read: In, not Mut or Out");
+                      "takes a reference, and the tensor at its position in the call is only read: In, not Mut or Out");
     } else {
       KJIT_CHECK_MATH(kFunction, kFits,
-                      "takes another type than compute_t<T>, in which elements of the tensor are computed");
+                      "takes a type other than compute_t<T>, in which elements of the tensor are computed");
     }
     return kFits;
   }
@@ -161,14 +162,14 @@ constexpr bool check_parameters(Types<Parameter, Parameters...>, Types<Operand, 
   }
 }
 
-/// Whether `element` of the math can be called with what the tensors have. Where not, one error says why.
+/// Whether `element` of the math accepts the values of the tensors. If not, a single error says why.
 template <typename Math, typename... Operands>
 constexpr bool check_element() {
   if constexpr (HasOneElement<Math>) {
     using Element = Signature<decltype(&Math::element)>;
     if constexpr (Element::kCount != sizeof...(Operands)) {
       static_assert(Element::kCount == sizeof...(Operands),
-                    "element() takes another number of values than there are tensors in the call");
+                    "element() takes a different number of values than the call has tensors");
       return false;
     } else if constexpr (!Element::kIsConst) {
       static_assert(Element::kIsConst, "element() is not const: add const after its parameters");
@@ -183,7 +184,7 @@ constexpr bool check_element() {
   }
 }
 
-/// The tensors as math takes their elements, each by the type of its parameter.
+/// The operands with the types that math takes their elements in, from its parameters.
 template <typename Parameters, typename... Operands>
 struct Bound {
   using type = Types<Operands...>;

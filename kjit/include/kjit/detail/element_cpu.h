@@ -1,4 +1,4 @@
-// Elements of tensors in the loops of the CPU's kernels: staged, computed, and stored.
+// Elements of tensors in loops of CPU kernels: staged, computed, and stored.
 
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace kjit::details {
 
-constexpr std::int64_t kOneThread = 32768;  // up to so many elements, one thread is faster than several
+constexpr std::int64_t kOneThread = 32768;  // up to this many elements, one thread is fastest
 
-/// The type in which elements are staged: float where half types are converted in vectors, and math wants floats.
+/// The staging type of an element: float if half types are converted in vectors, and math takes floats.
 template <typename Operand, typename Stored = typename Operand::Stored>
 using StagedAs =
     std::conditional_t<std::is_same_v<typename Operand::Value, typename Operand::Element>, Stored, staged_t<Stored>>;
 
-/// What holds some elements of a tensor.
+/// A stage for some elements of a tensor.
 template <typename Operand, typename Stored = typename Operand::Stored>
 using StageOf = std::conditional_t<Operand::kIsOptional, StagedOptional<Stored, StagedAs<Operand>>,
                                    Staged<Stored, Operand::kIsRead, StagedAs<Operand>>>;
@@ -45,10 +45,10 @@ template <typename Operand, typename Stage>
 template <typename Operand>
 constexpr bool kIsOnlyWritten = Operand::kIsWritten && !Operand::kIsRead;
 
-/// The math of `size` elements, which lie where `data` says.
+/// Calls math for `size` elements in `data`.
 template <typename Math, typename Size, typename... Operands, typename... Data>
 [[gnu::always_inline]] inline void loop_over_elements(const Math math, Size size, Types<Operands...>, Data*... data) {
-#ifndef __CUDACC__  // which does not know it
+#ifndef __CUDACC__  // nvcc does not know the pragma
 #pragma omp simd
 #endif
   for (std::int64_t i = 0; i < size; ++i) call_element(math, Slot<Operands, Data>(data, i)...);

@@ -1,4 +1,4 @@
-// Pattern elementwise on the CPU: on its cores and vector units.
+// Pattern elementwise on the CPU, multithreaded and vectorised.
 
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace kjit::details {
 
-/// Whether a tensor that is only written begins where a line of the caches does, as what goes past them has to.
+/// Whether a write-only tensor begins at a cache line, as streaming needs.
 template <typename Operand>
 bool may_stream(const Operand& tensor) {
   if constexpr (kIsOnlyWritten<Operand>) return begin_lines(tensor.data);
@@ -40,7 +40,7 @@ void run_elementwise(const Math& math, std::int64_t numel, DLDevice, const Opera
   });
 }
 
-/// A tensor from one of its rows on.
+/// A tensor from a given row on.
 template <typename Operand>
 [[gnu::always_inline]] inline Operand from_row(Operand tensor, std::int64_t row, std::int64_t row_size) {
   if constexpr (Operand::kIsStrided) row_size = tensor.stride;
@@ -48,11 +48,11 @@ template <typename Operand>
   return tensor;
 }
 
-/// The same for each element of rows that need not follow each other.
+/// The same for strided rows.
 template <typename Math, typename... Operands>
 void run_elementwise_rows(const Math& math, std::int64_t num_rows, std::int64_t row_size, DLDevice,
                           const Operands&... tensors) {
-  constexpr std::int64_t kPart = 16 * kStaged;  // of a row, so that several threads may have one
+  constexpr std::int64_t kPart = 16 * kStaged;  // of a row, so that threads can share one
   const std::int64_t parts = (row_size + kPart - 1) / kPart;
   parallel_ranges(num_rows * parts, 1, num_rows * row_size > kOneThread, [=](std::int64_t first, std::int64_t last) {
     for (std::int64_t n = first; n < last; ++n) {

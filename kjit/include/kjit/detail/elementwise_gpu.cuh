@@ -20,7 +20,7 @@ void run_elementwise(const Math& math, std::int64_t numel, DLDevice device, cons
   if (numel == 0) return;
   constexpr int kVec = elements_in<Operands...>(device::kMaxVecBytes);
   ElementRange range{.numel = numel, .head = 0, .vectors = 0};
-  // As many single elements a thread as a vector has, where the tensors are never aligned at the same time.
+  // As many scalars a thread as a vector has, if the tensors have no common alignment.
   void (*kernel)(Math, ElementRange, Operands...) = kernels::elementwise<Math, 1, Operands...>;
   std::int64_t threads = host::div_ceil(numel, kVec);
   const std::int64_t head = aligned_head<kVec, Place::kElement>(tensors...);
@@ -34,7 +34,7 @@ void run_elementwise(const Math& math, std::int64_t numel, DLDevice device, cons
   launch.enable_pdl()(kernel, math, range, tensors...);
 }
 
-/// The same for each element of rows that need not follow each other.
+/// The same for strided rows.
 template <typename Math, typename... Operands>
 void run_elementwise_rows(const Math& math, std::int64_t num_rows, std::int64_t row_size, DLDevice device,
                           const Operands&... tensors) {

@@ -1,7 +1,7 @@
-// The kernel of pattern elementwise, on a GPU: what a thread does.
+// The GPU kernel of pattern elementwise.
 //
-// A thread moves as many vectors of every tensor as make up the widest one, and all of its loads go out before the
-// first result is needed. Device code alone; <kjit/patterns/elementwise.h> launches it.
+// A thread moves as many vectors of every tensor as make up the widest one, and issues all loads before it uses the
+// first. Device code only; <kjit/patterns/elementwise.h> launches it.
 
 #pragma once
 
@@ -19,12 +19,12 @@ namespace details {
 
 constexpr int kElementBlock = 128;  // threads in a block
 
-/// Where the elements are: `head` of them before the first vector, then `vectors` of vectors, then the others.
+/// A partition of the elements: `head` of them before the first aligned vector, then `vectors` vectors, then the tail.
 struct ElementRange {
   std::int64_t numel, head, vectors;
 };
 
-/// What a thread holds of a tensor: `kCount` vectors of `kVec` elements.
+/// The registers of a thread for a tensor: `kCount` vectors of `kVec` elements.
 template <typename Operand, int kVec, int kCount>
 struct HeldVectors {
   using Element = typename Operand::Element;
@@ -32,7 +32,7 @@ struct HeldVectors {
   Operand tensor;
   device::AlignedVector<Element, kVec> vectors[kCount];
 
-  /// Reads vector number `at` of those behind the head, as the thread's `i`-th.
+  /// Reads vector `at` after the head as the thread's vector `i`.
   KJIT_DEVICE void load(int i, std::int64_t head, std::int64_t at) {
     if constexpr (Operand::kIsOptional) {
       if (tensor.data == nullptr) return vectors[i].fill(Element{});
@@ -43,7 +43,7 @@ struct HeldVectors {
     if constexpr (Operand::kIsWritten) vectors[i].store(tensor.data + head, at);
   }
 
-  /// Where a vector of a row is, for `load` and `store`.
+  /// The index of a vector of a row, for `load` and `store`.
   KJIT_DEVICE std::int64_t place(const device::row::Piece& piece, std::int64_t row_size) const {
     if constexpr (Operand::kIsStrided) return piece.row * tensor.stride + piece.at;
     return piece.row * row_size + piece.at;
@@ -52,13 +52,13 @@ struct HeldVectors {
   KJIT_DEVICE Slot<Operand, Element> slot(int i, int j) { return {vectors[i].data(), j}; }
 };
 
-/// The element `at` of every tensor.
+/// Element `at` of every tensor.
 template <typename Math, typename... Operands>
 KJIT_DEVICE void do_element(const Math& math, std::int64_t at, const Operands&... tensors) {
   call_element(math, Slot<Operands, typename Operands::Stored>(tensors.data, at)...);
 }
 
-/// Vector number `at` of every tensor, of those behind the head.
+/// Vector `at` after the head of every tensor.
 template <int kVec, typename Math, typename... Held>
 KJIT_DEVICE void do_vector(const Math& math, std::int64_t head, std::int64_t at, Held... held) {
   (held.load(0, head, at), ...);
@@ -67,7 +67,7 @@ KJIT_DEVICE void do_vector(const Math& math, std::int64_t head, std::int64_t at,
   (held.store(0, head, at), ...);
 }
 
-/// Up to `kCount` elements of every tensor, from `first` on and kElementBlock apart.
+/// Up to `kCount` elements of every tensor, from `first` on with a stride of kElementBlock.
 template <int kCount, typename Math, typename... Held>
 KJIT_DEVICE void do_elements(const Math& math, std::int64_t first, std::int64_t numel, Held... held) {
 #pragma unroll
@@ -85,7 +85,7 @@ KJIT_DEVICE void do_elements(const Math& math, std::int64_t first, std::int64_t 
   }
 }
 
-/// Up to `kCount` vectors of every tensor, from rows that need not follow each other.
+/// Up to `kCount` vectors of every tensor, from strided rows.
 template <int kVec, int kCount, typename Math, typename... Held>
 KJIT_DEVICE void do_row_vectors(const Math& math, const host::row::Pieces& pieces, Held... held) {
   const unsigned first = blockIdx.x * (kElementBlock * kCount) + threadIdx.x;
@@ -111,18 +111,18 @@ namespace kernels {
 template <typename Math, int kVec, int kCount, typename... Operands>
 __global__ void __launch_bounds__(details::kElementBlock)
     elementwise_rows(const Math math, const __grid_constant__ host::row::Pieces pieces, Operands... tensors) {
-  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+  device::PDLBegin();  // no access to memory before this
   details::do_row_vectors<kVec, kCount>(math, pieces, details::HeldVectors<Operands, kVec, kCount>{tensors}...);
 }
 
-/// A thread has a vector of every tensor; those beyond the last one take an element each, of those before the first
-/// vector and behind the last. Where there are no vectors (`kVec` is 1), it has as many elements as the widest has, and
-/// all of its loads go out before the first result is needed.
+/// A thread has a vector of every tensor; threads beyond the last vector process one element each of the head and the
+/// tail. Without vectors (`kVec` is 1) a thread has as many scalars as the widest vector has, and issues all loads
+/// before it uses the first.
 template <typename Math, int kVec, typename... Operands>
 __global__ void __launch_bounds__(details::kElementBlock)
     elementwise(const Math math, const details::ElementRange range, Operands... tensors) {
   using namespace details;
-  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+  device::PDLBegin();  // no access to memory before this
   if constexpr (kVec > 1) {
     std::int64_t at = std::int64_t{blockIdx.x} * kElementBlock + threadIdx.x;
     if (at < range.vectors) return do_vector<kVec>(math, range.head, at, HeldVectors<Operands, kVec, 1>{tensors}...);

@@ -1,9 +1,9 @@
 // Arguments of tvm-ffi's and the standard library's own types (`Array<Tensor>`, `std::vector<int>`, `Map<String,
-// int>`): are they what the function takes, down to the last element?
+// int>`), checked element by element.
 //
-// tvm-ffi converts them. Yet it takes None for a `Tensor`, which then is none, cuts integers down to the type of an
-// element, and names neither function nor element. So each value is looked at first, by the rules for arguments of
-// their own, and only then converted.
+// tvm-ffi converts them, but it accepts None as an (undefined) `Tensor`, truncates integers to the element type, and
+// names neither function nor element in its errors. So each value is first checked by the rules for plain arguments,
+// and only then converted.
 
 #pragma once
 
@@ -22,7 +22,7 @@ class DictObj;
 
 namespace kjit::ffi_details {
 
-/// What kjit checks itself.
+/// Types that kjit checks itself.
 template <typename T>
 concept Plain = std::integral<T> || std::floating_point<T> || std::same_as<T, host::TensorView> ||
                 std::same_as<T, host::ffi::Tensor>;
@@ -51,7 +51,7 @@ concept Mapping = requires {
   typename T::mapped_type;
 };
 
-/// `Array`, `List`, `std::vector`, `std::array`; not text.
+/// `Array`, `List`, `std::vector`, `std::array`; not strings.
 template <typename T>
 concept Sequence = !Mapping<T> && !MayBeNone<T> && requires(const T& values) {
   typename T::value_type;
@@ -81,7 +81,7 @@ struct elements_of<C<Ts...>> {
   }
 };
 
-/// What tvm-ffi converts.
+/// Types that tvm-ffi converts.
 template <typename T>
 concept Convertible = requires { requires ::tvm::ffi::TypeTraits<T, void>::convert_enabled; };
 
@@ -95,7 +95,7 @@ template <template <typename...> class C, typename... Ts>
            (Convertible<Ts> && ...))
 struct choices_of<C<Ts...>> {
   static constexpr bool are = true;
-  /// What tvm-ffi takes it for is the first that it could be. False where there is none.
+  /// tvm-ffi converts to the first alternative that fits. False if there is none.
   template <typename AnyView>
   static bool require_one(const TVMFFIAny& value, Position at) {
     const AnyView view = AnyView::CopyFromTVMFFIAny(value);
@@ -103,22 +103,22 @@ struct choices_of<C<Ts...>> {
   }
 };
 
-/// The classes of tvm-ffi's own that None is converted to, and then is none: `Tensor`, `Function`, `Module`. A class of
-/// a kernel that says that it may be null keeps its word, as does `ObjectRef`.
+/// tvm-ffi's own classes to which None converts as an undefined object: `Tensor`, `Function`, `Module`. A kernel's own
+/// nullable class accepts None, as does `ObjectRef`.
 template <typename T>
 concept OfTvmItself = requires {
-  // The index of a class of a kernel is no constant.
+  // The type index of a kernel's own class is not a constant.
   typename std::integral_constant<int, T::ContainerType::_type_index>;
   requires T::ContainerType::_type_index > kTVMFFIObject&& T::ContainerType::_type_index < kTVMFFIDynObjectBegin;
 };
 
-/// Whether None is a value of it, and means none.
+/// Whether None is a valid value of the type, and means undefined.
 template <typename T>
 struct takes_none {
   static constexpr bool value = MayBeNone<T> || std::same_as<T, std::nullptr_t> ||
                                 (requires { requires T::_type_is_nullable; } && !OfTvmItself<T>);
 };
-/// `Variant<Ts...>`, `TypedFunction<R(Ts...)>`: where one of them is such.
+/// `Variant<Ts...>`, `TypedFunction<R(Ts...)>` with such a type.
 template <template <typename...> class C, typename... Ts>
   requires(!MayBeNone<C<Ts...>>)
 struct takes_none<C<Ts...>> {
@@ -129,7 +129,7 @@ inline bool is_sequence(const TVMFFIAny& value) {
   return value.type_index == kTVMFFIArray || value.type_index == kTVMFFIList;
 }
 
-/// The layout that tvm/ffi/c_api.h gives for both.
+/// The layout that tvm/ffi/c_api.h specifies for both.
 inline const TVMFFISeqCell& sequence_of(const TVMFFIAny& value) {
   return *reinterpret_cast<const TVMFFISeqCell*>(value.v_obj + 1);
 }

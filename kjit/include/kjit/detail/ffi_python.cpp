@@ -4,7 +4,7 @@
 
 #include <kjit/detail/ffi_python.h>
 
-// Python's own functions, by other names: a unit that includes `Python.h` declares them with its types.
+// Declarations of Python's functions under other names: a unit that includes `Python.h` declares them with its types.
 extern "C" {
 #define KJIT_PYTHON(Name) __asm__(#Name) __attribute__((weak))
 int kjit_py_take_lock() KJIT_PYTHON(PyGILState_Ensure);
@@ -23,7 +23,7 @@ void kjit_py_release(void* object) KJIT_PYTHON(Py_DecRef);
 
 namespace kjit::ffi_details::python {
 
-/// Holds Python's lock, which calls of tvm-ffi give away.
+/// Holds the GIL, which calls of tvm-ffi release.
 class Lock {
  public:
   Lock() : state_(kjit_py_take_lock()) {}
@@ -52,7 +52,7 @@ class Object {
   Object attribute(const char* name) const {
     return Object(object_ == nullptr ? nullptr : kjit_py_attribute(object_, name));
   }
-  /// Valid while the object lives; empty where it is no text.
+  /// Valid as long as the object; empty if it is not a string.
   StringView text() const {
     std::ptrdiff_t size = 0;
     const char* data = object_ == nullptr ? nullptr : kjit_py_text(object_, &size);
@@ -64,13 +64,13 @@ class Object {
   void* object_;
 };
 
-/// The object that tvm-ffi passes on; null where it is another value, or Python is not in the process.
+/// The Python object that tvm-ffi passes through; null for other values, or if Python is not in the process.
 KJIT_IMPL void* object_of(const TVMFFIAny& value) {
   if (value.type_index != kTVMFFIOpaquePyObject || kjit_py_take_lock == nullptr) return nullptr;
   return reinterpret_cast<const TVMFFIOpaqueObjectCell*>(value.v_obj + 1)->handle;
 }
 
-/// Whether an object's type is called so; `name` may be one of two.
+/// Whether an object's type has the given module and one of two names.
 KJIT_IMPL bool is_of_type(void* object, StringView module, StringView name, StringView other) {
   const Object type(kjit_py_attribute(object, "__class__"));
   const Object its_module = type.attribute("__module__"), its_name = type.attribute("__name__");

@@ -1,10 +1,10 @@
-// Objects of Python that tvm-ffi knows nothing of and passes on as they are: what are they, and which are values?
+// Python objects that tvm-ffi does not know and passes through: their types, and conversions of some.
 //
 //   bool flag;
 //   if (python::to_bool(value, flag)) ...          // a numpy.bool
 //   if (!python::type_name(value, message)) ...    // "torch.device", for a message
 //
-// Python's functions are found in the process that calls; where there is none, no object is known. `Python.h` is not
+// Python's functions are looked up in the running process; without them, no object is recognised. `Python.h` is not
 // needed.
 
 #pragma once
@@ -14,11 +14,11 @@
 
 namespace kjit::ffi_details::python {
 
-/// Appends what the type of an object is called; false where that is not known.
+/// Appends the name of an object's type; false if it is unknown.
 bool type_name(const TVMFFIAny& value, host::Message& message);
-/// The truth value that numpy has a type of its own for.
+/// The value of a numpy.bool.
 bool to_bool(const TVMFFIAny& value, bool& result);
-/// A `torch.device`; without an index, the current one of that type.
+/// The value of a `torch.device`; without an index, the current device of that type.
 bool to_device(const TVMFFIAny& value, DLDevice& result);
 
 }  // namespace kjit::ffi_details::python

@@ -1,4 +1,4 @@
-// Pattern scatter on the CPU: on its cores and vector units.
+// Pattern scatter on the CPU, multithreaded and vectorised.
 
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace kjit::details {
 
-/// A row of a tensor, as parts of it are staged: the row's own, that of a table, or the only one there is.
+/// A row of a tensor, staged in parts: the row's own, a table row, or the row of a per-column tensor.
 template <typename Operand, Place kPlace = Operand::kPlace>
 class RowStages {
  public:
@@ -33,7 +33,7 @@ class RowStages {
   std::int64_t begin_ = 0;
 };
 
-/// A number for each row, as many times as a part has elements.
+/// A per-row number, repeated for the elements of a part.
 template <typename Operand>
 class RowStages<Operand, Place::kRow> {
   using Held = std::remove_const_t<StagedAs<Operand>>;
@@ -63,13 +63,13 @@ template <typename Math, typename Size, typename... Operands, typename... Stages
   (store_stage<Operands>(stages), ...);
 }
 
-/// The rows from `first` up to `last`.
+/// The rows from `first` to `last`.
 template <typename Math, typename Sizes, typename T, typename... Operands>
 inline void scatter_range(const Math& math, const Sizes& sizes, std::int64_t first, std::int64_t last, bool streams,
                           const Index<T>& index, RowStages<Operands>... rows) {
   for (std::int64_t row = first; row < last; ++row) {
     const std::int64_t wanted = index.data[row];
-    if (static_cast<std::uint64_t>(wanted) >= static_cast<std::uint64_t>(sizes.table_size)) continue;  // nor below 0
+    if (static_cast<std::uint64_t>(wanted) >= static_cast<std::uint64_t>(sizes.table_size)) continue;  // or below 0
     (rows.find(row, wanted, sizes.row_size), ...);
     for_parts<kStaged, 16>(0, sizes.row_size, [&]<typename Size>(std::int64_t at, Size size) {
       scatter_part(math, size, Types<Operands...>(), rows.part(at, size, streams)...);
@@ -77,7 +77,7 @@ inline void scatter_range(const Math& math, const Sizes& sizes, std::int64_t fir
   }
 }
 
-/// Calls `math.element` for each element of the rows that the table has.
+/// Calls `math.element` for each element of the rows whose index is in range.
 template <typename Math, typename Sizes, typename T, typename... Operands>
 void run_scatter(const Math& math, const Sizes& sizes, DLDevice, const Index<T>& index, const Operands&... tensors) {
   const std::int64_t numel = sizes.num_rows * sizes.row_size;

@@ -1,5 +1,5 @@
-// `KJIT_UNROLL for (...)`: a loop that is unrolled on a GPU, where an index has to be known for a value to stay in a
-// register. Host compilers decide for themselves.
+// `KJIT_UNROLL for (...)`: a loop that is unrolled on a GPU, so that indexed values stay in registers. Host compilers
+// decide themselves.
 
 #pragma once
 

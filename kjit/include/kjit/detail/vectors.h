@@ -1,4 +1,4 @@
-// Tensors as a pattern's kernels move them: the width of vectors, and where these are aligned.
+// Vector widths and alignment of the tensors in a pattern's kernels.
 
 #pragma once
 
@@ -9,12 +9,12 @@
 
 namespace kjit::details {
 
-/// Whether a tensor is of one of these kinds.
+/// Whether an operand has one of these places.
 template <typename Operand, Place... kPlaces>
 constexpr bool kIsIn = ((Operand::kPlace == kPlaces) || ...);
 
-/// How many elements of the widest type fit into so many bytes, but for those with one for each row, which are not
-/// moved in vectors.
+/// The number of elements of the widest type in `bytes` bytes; per-row tensors are not counted, as they are not moved
+/// in vectors.
 template <typename... Operands>
 constexpr int elements_in(std::size_t bytes) {
   std::size_t widest = 1;
@@ -23,15 +23,15 @@ constexpr int elements_in(std::size_t bytes) {
   return static_cast<int>(bytes / widest);
 }
 
-/// Whether rows of a tensor begin with a vector wherever the first one does.
+/// Whether all rows of a tensor are aligned to a vector if the first one is.
 template <int kVec, typename Operand>
 bool keeps_aligned(const Operand& tensor) {
   if constexpr (Operand::kIsStrided) return tensor.stride % kVec == 0;
   return true;
 }
 
-/// How many elements come before the first one that is aligned to a vector of kVec elements in each of the tensors of
-/// these kinds that are there; -1 where they never are at the same time.
+/// The number of elements before the first one that is aligned to a vector of kVec elements in all present tensors with
+/// these places; -1 if there is none.
 template <int kVec, Place... kPlaces, typename... Operands>
 std::int64_t aligned_head(const Operands&... tensors) {
   const std::uintptr_t addresses[] = {kIsIn<Operands, kPlaces...> ? reinterpret_cast<std::uintptr_t>(tensors.data)
@@ -47,12 +47,12 @@ std::int64_t aligned_head(const Operands&... tensors) {
   return first < 0 ? 0 : first;
 }
 
-/// The next size of vectors where kVec elements are too many: a quarter, as kernels for each size take long to compile.
+/// The next vector size to try below kVec: a quarter, to limit the number of kernels that are compiled.
 template <int kVec>
 constexpr int kNarrower = kVec > 4 ? kVec / 4 : 1;
 
-/// The widest of these vectors, of up to kVec elements, that each row is made of and each of the tensors of these kinds
-/// is aligned to.
+/// The widest of these vectors, of up to kVec elements, that divides the rows and to which all tensors with these
+/// places are aligned.
 template <int kVec, Place... kPlaces, typename... Operands>
 int widest_vector(std::int64_t row_size, const Operands&... tensors) {
   if constexpr (kVec > 1) {

@@ -1,5 +1,5 @@
-// What an export says of a wrong argument, and how an exception that leaves it is raised in Python: the functions of
-// kjit/ffi.h for that (see KJIT_PRECOMPILED in kjit/utils.h).
+// Errors for wrong arguments, and raising an export's exceptions in Python: implementation of kjit/ffi.h (see
+// KJIT_PRECOMPILED in kjit/utils.h).
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace kjit::ffi_details {
 
-/// What came, in the words of a Python user.
+/// The type of a value, in Python's terms.
 KJIT_IMPL const char* python_type_name(const TVMFFIAny& value) {
   switch (value.type_index) {
     case kTVMFFINone:
@@ -65,8 +65,8 @@ KJIT_IMPL std::size_t size_if_prefix(const char* text, const char* prefix) {
   return size;
 }
 
-/// A type out of what `named` gives, as people write it: without tvm-ffi's and kjit's namespaces, `int64_t` for
-/// `long int`; and what has a name in Python, by that.
+/// A type in a result of `named`, in readable form: without tvm-ffi's and kjit's namespaces, `int64_t` for `long int`,
+/// and Python's names for types that have one.
 KJIT_IMPL void append_type(Message& message, const char* pretty) {
   struct Spelling {
     const char* compiler;
@@ -114,7 +114,7 @@ KJIT_IMPL void append_type(Message& message, const char* pretty) {
       {"unsigned int", "uint32_t"},
       {"long", "int64_t"},
       {"short", "int16_t"},
-      {", void>", ">"}};  // what tvm-ffi gives by default
+      {", void>", ">"}};  // tvm-ffi's default arguments
   // g++: `constexpr const char* named() [with T = int]`; clang: `const char *named() [T = int]`.
   const char* begin = pretty;
   for (const char* c = pretty; *c != '\0'; ++c) {
@@ -147,7 +147,7 @@ KJIT_IMPL void append_type(Message& message, const char* pretty) {
   }
 }
 
-/// What came, in the words of a Python user.
+/// The value or type that was passed, in Python's terms.
 KJIT_IMPL void append_what_came(Message& message, const TVMFFIAny& value) {
   if (python::type_name(value, message)) return;
   if (value.type_index >= kTVMFFIDynObjectBegin) {
@@ -158,7 +158,7 @@ KJIT_IMPL void append_what_came(Message& message, const TVMFFIAny& value) {
   }
 }
 
-/// A short text or a number that came, else its type.
+/// A short string or a number, otherwise its type.
 KJIT_IMPL void append_key(Message& message, const TVMFFIAny& key) {
   if (key.type_index == kTVMFFIInt) {
     message << key.v_int64;
@@ -169,7 +169,7 @@ KJIT_IMPL void append_key(Message& message, const TVMFFIAny& key) {
   }
 }
 
-/// `[1]['a']`, the way from the argument to an element.
+/// `[1]['a']`, the path from the argument to an element.
 KJIT_IMPL void append_way(Message& message, const Element& element) {
   if ((element.outer.count & Position::kInside) != 0) append_way(message, *element.outer.element);
   if (element.kind == Element::kWhole || element.kind == Element::kKey) return;
@@ -182,8 +182,8 @@ KJIT_IMPL void append_way(Message& message, const Element& element) {
   message << "]";
 }
 
-/// `f(): argument 1 of 2`, or of an element `f(): argument 1 of 2 must be Array<int64_t>: element [1]`. True where what
-/// follows is said of the argument itself.
+/// `f(): argument 1 of 2`, or for an element `f(): argument 1 of 2 must be Array<int64_t>: element [1]`. True if the
+/// message continues about the argument itself.
 KJIT_IMPL bool append_position(Message& message, Position at) {
   const Element* inner = nullptr;
   const char* type = nullptr;
@@ -212,7 +212,7 @@ KJIT_IMPL bool append_position(Message& message, Position at) {
   return false;
 }
 
-/// The type to name where an argument is a `MayBeNone`: that, and not what is in it.
+/// The type to name for an argument that is a `MayBeNone`: the whole type, not the contained one.
 KJIT_IMPL const char* type_of_whole(Position at, const char* type) {
   for (; (at.count & Position::kInside) != 0; at = at.element->outer) {
     if (at.element->kind != Element::kWhole) break;
@@ -283,7 +283,7 @@ KJIT_IMPL void wrong_count(const char* function, int expected, int given) {
   throw PanicError(message, "TypeError");
 }
 
-/// The bytes of the character of UTF-8 that text begins with; 0 where it begins with none, or with a null.
+/// The size in bytes of the UTF-8 character at the start of text; 0 if it is invalid, or a null.
 KJIT_IMPL std::size_t utf8_size(const char* text, std::size_t size) {
   const auto byte = [&](std::size_t i) -> unsigned { return i < size ? static_cast<unsigned char>(text[i]) : 0; };
   const unsigned first = byte(0);
@@ -296,15 +296,15 @@ KJIT_IMPL std::size_t utf8_size(const char* text, std::size_t size) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Longer than it need be, half of a pair of UTF-16, past the last character.
+  // Overlong, a surrogate, or beyond the last code point.
   const unsigned second = byte(1);
   const bool is_none = (first == 0xE0 && second < 0xA0) || (first == 0xED && second >= 0xA0) ||
                        (first == 0xF0 && second < 0x90) || (first == 0xF4 && second >= 0x90);
   return is_none ? 0 : length;
 }
 
-/// `text` as the message of a Python exception can be, which is UTF-8 and ends with the first null: what is no such
-/// character becomes the one that stands for that. To be freed; null where the text is good as it is, or memory is out.
+/// `text` as a Python exception's message, which is UTF-8 and ends at the first null: invalid characters are replaced
+/// by U+FFFD. To be freed by the caller; null if the text needs no change, or memory is exhausted.
 KJIT_IMPL char* mended(const char* text, std::size_t size) {
   std::size_t valid = 0;
   for (std::size_t length = 1; valid < size && length != 0; valid += length) {
@@ -323,7 +323,7 @@ KJIT_IMPL char* mended(const char* text, std::size_t size) {
   return mended;
 }
 
-/// Appends what the type of the exception in flight is called.
+/// Appends the type name of the current exception.
 KJIT_IMPL void append_type_in_flight(Message& message) {
   const std::type_info* type = abi::__cxa_current_exception_type();
   if (type == nullptr) return;
@@ -333,7 +333,7 @@ KJIT_IMPL void append_type_in_flight(Message& message) {
   std::free(name);
 }
 
-/// The exception in flight as one that has a message.
+/// The current exception as one with a message.
 KJIT_IMPL PanicError described_in_flight() noexcept {
   Message message;
   try {
@@ -348,8 +348,9 @@ KJIT_IMPL PanicError described_in_flight() noexcept {
   return PanicError(message);
 }
 
-// Without a backtrace: what is on the stack here is what caught the exception. To walk it takes tvm-ffi's
-// `TVMFFIErrorSetRaisedFromCStr` longer than all the rest of an error, and Python to make frames of it as long again.
+// Without a backtrace: the stack here is that of the catch site. Walking it takes tvm-ffi's
+// `TVMFFIErrorSetRaisedFromCStr` longer than everything else about an error, and Python as long again to make frames of
+// it.
 KJIT_IMPL int raise_current_exception() noexcept {
   const auto raise = [](const char* kind, const char* text, std::size_t size) {
     char* better = mended(text, size);

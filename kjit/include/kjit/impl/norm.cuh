@@ -1,11 +1,10 @@
-// RMSNorm: y = x * rsqrt(mean(x^2) + eps) * weight over rows of fp16, bf16 or fp32, added up in float.
+// RMSNorm: y = x * rsqrt(mean(x^2) + eps) * weight over rows of fp16, bf16 or fp32, accumulated in float.
 //
 //   norm::Row<bf16_t, 5121, 256> x, w;                                           // any size, 256 threads a row
-//   x.load(in, threadIdx.x, aligned), w.load(weight, threadIdx.x, aligned);      // the end of the row included
+//   x.load(in, threadIdx.x, aligned), w.load(weight, threadIdx.x, aligned);      // tail included
 //   x.scale(x.inverse_rms(eps, smem), w), x.store(out, threadIdx.x, aligned);
 //
-// For sizes that `host::norm::is_config_supported` names there is a second form, in which a thread has exactly one
-// vector:
+// For sizes accepted by `host::norm::is_config_supported` there is a second form, with exactly one vector a thread:
 //
 //   norm::StorageType<T, 4096> x = memory.load(in), w = memory.load(weight);     // tile::Memory<...>::cta()
 //   memory.store(out, norm::apply_norm_cta<4096>(x, w, eps, smem));
@@ -30,7 +29,7 @@ namespace host::norm {
 
 namespace details {
 
-/// Elements of a row that a warp, and that the largest block, holds when each thread has one vector of 16 bytes.
+/// Elements of a row that a warp, and the largest block, holds with one 16-byte vector a thread.
 template <typename T>
 inline constexpr std::int64_t kWarpDim = static_cast<std::int64_t>(device::kWarpThreads * 16 / sizeof(T));
 template <typename T>
@@ -38,8 +37,8 @@ inline constexpr std::int64_t kBlockDim = 32 * kWarpDim<T>;
 
 }  // namespace details
 
-/// Whether rows of `kDim` elements fit the form with one vector a thread. For half types: 64, 128, and the multiples of
-/// 256 up to 8192; for float half of each, from 64 on. `device::norm::Row` takes all others.
+/// Whether rows of `kDim` elements fit the form with one vector a thread. For half types: 64, 128, and multiples of 256
+/// up to 8192; for float half of each, from 64 on. `device::norm::Row` takes all other sizes.
 template <typename T, std::int64_t kDim>
 constexpr bool is_config_supported() {
   if (!is_half_v<T> && !std::is_same_v<T, fp32_t>) return false;
@@ -47,23 +46,23 @@ constexpr bool is_config_supported() {
   return kDim % details::kWarpDim<T> == 0 && kDim <= details::kBlockDim<T>;
 }
 
-/// Whether such a row is a block's and not a warp's: above 256 elements for half types, above 128 for float.
+/// Whether such a row takes a block instead of a warp: above 256 elements for half types, above 128 for float.
 template <typename T, std::int64_t kDim>
 constexpr bool should_use_cta() {
   static_assert(is_config_supported<T, kDim>(), "norm::Row takes rows of this size or type");
   return kDim > details::kWarpDim<T>;
 }
 
-/// Threads of the block for such a row, one vector each.
+/// Threads in the block for such a row, one vector each.
 template <typename T, std::int64_t kDim>
 constexpr std::uint32_t get_cta_threads() {
   static_assert(should_use_cta<T, kDim>(), "a warp is enough for a row of this size");
   return static_cast<std::uint32_t>(kDim / details::kWarpDim<T>) * device::kWarpThreads;
 }
 
-/// Threads to spread a row of any size over, for `device::norm::Row`: a power of two of lanes up to a warp, or a block.
-/// Each has two vectors of 16 bytes; of rows of 16 KB and more four, or more where 1,024 threads are not enough. That
-/// is the fastest on an H200 for nearly every size.
+/// Threads for a row of any size in `device::norm::Row`: a power of two of lanes up to a warp, or a block. Each has two
+/// 16-byte vectors; for rows of 16 KB and more four, or more if 1,024 threads are not enough. The fastest choice on an
+/// H200 for nearly every size.
 template <typename T, std::int64_t kDim>
 constexpr std::uint32_t get_row_threads() {
   constexpr std::uint32_t kVectors = static_cast<std::uint32_t>(div_ceil(kDim, 16 / sizeof(T)));
@@ -76,17 +75,17 @@ constexpr std::uint32_t get_row_threads() {
 
 namespace device::norm {
 
-/// Floats of shared memory that `apply_norm_cta` needs.
+/// Floats of shared memory for `apply_norm_cta`.
 inline constexpr std::uint32_t kSmemBufferSize = kWarpThreads + 1;
 
-/// 1 / sqrt(mean + eps) of `dim` squares that add up to `sum_of_squares`.
+/// 1 / sqrt(mean + eps) of `dim` squares with the sum `sum_of_squares`.
 KJIT_DEVICE float inverse_root_of_mean(float sum_of_squares, std::int64_t dim, float eps) {
   return math::rsqrt(sum_of_squares / static_cast<float>(dim) + eps);
 }
 
 namespace details {
 
-/// Pairs of elements that one thread holds: its share among a warp, but at most a vector of 16 bytes.
+/// Packed pairs in one thread: its share of a row in a warp, but at most one 16-byte vector.
 template <typename T, std::int64_t kDim>
 constexpr std::size_t count_pairs() {
   constexpr std::size_t kShare = kDim / (2 * kWarpThreads);
@@ -96,14 +95,14 @@ constexpr std::size_t count_pairs() {
 
 }  // namespace details
 
-/// What one thread holds of a row: with a warp for the row all of its share, with a block one vector of 16 bytes.
-/// Packed in pairs.
+/// The elements of a row in one thread, as packed pairs: with a warp for the row its whole share, with a block one
+/// 16-byte vector.
 template <typename T, std::int64_t kDim>
 using StorageType = AlignedVector<packed_t<T>, details::count_pairs<T, kDim>()>;
 
 namespace details {
 
-/// Adds the squares of two elements to a sum each.
+/// Adds the squares of two elements to one accumulator each.
 template <typename Pair>
 KJIT_DEVICE void add_squares(const Pair& pair, float& first, float& second) {
   const fp32x2_t x = cast<fp32x2_t>(pair);
@@ -119,7 +118,7 @@ KJIT_DEVICE Pair scaled(const Pair& pair, float factor, const Pair& weight) {
   return cast<Pair>(fp32x2_t{x.x * factor * w.x, x.y * factor * w.y});
 }
 
-/// The squares of one vector, in the order of its elements.
+/// The sum of squares of one vector, in element order.
 template <typename Storage>
 KJIT_DEVICE float sum_of_squares(const Storage& input) {
   float sum = 0.0f;
@@ -138,7 +137,7 @@ KJIT_DEVICE Storage apply(const Storage& input, float factor, const Storage& wei
 
 }  // namespace details
 
-/// The norm of a row of `kDim` elements that a warp holds; `T` is its `StorageType`.
+/// Normalises a row of `kDim` elements held by a warp; `T` is its `StorageType`.
 template <std::int64_t kDim, typename T>
 KJIT_DEVICE T apply_norm_warp(const T& input, const T& weight, float eps) {
   static_assert(sizeof(T) * kWarpThreads * 2 == sizeof(typename T::value_type) * kDim, "a warp holds a whole row");
@@ -146,8 +145,8 @@ KJIT_DEVICE T apply_norm_warp(const T& input, const T& weight, float eps) {
   return details::apply(input, inverse_root_of_mean(sum, kDim, eps), weight);
 }
 
-/// The norm of a row of `kDim` elements that the first `num_warps` warps of a block hold; `T` is its `StorageType`. The
-/// whole block calls. `smem` has room for `kSmemBufferSize` floats, and may be used again right after.
+/// Normalises a row of `kDim` elements held by the first `num_warps` warps of a block; `T` is its `StorageType`. Called
+/// by the whole block. `smem` has `kSmemBufferSize` floats, and may be reused at once.
 template <std::int64_t kDim, typename T>
 KJIT_DEVICE T apply_norm_cta(const T& input, const T& weight, float eps, float* smem,
                              std::uint32_t num_warps = blockDim.x / kWarpThreads) {
@@ -167,11 +166,11 @@ KJIT_DEVICE T apply_norm_cta(const T& input, const T& weight, float eps, float* 
 }
 
 /// A row of up to `kDim` elements in the registers of `kThreads` threads: a power of two of lanes up to a warp, or a
-/// whole block of any number of warps. Thread t has the vectors t, t + kThreads, ... of 16 bytes each; what lies behind
-/// the end of the row is zero there, and is neither read from memory nor written to it.
+/// whole block of any number of warps. Thread t has the 16-byte vectors t, t + kThreads, ...; elements beyond the end
+/// of the row are zero, and are neither loaded nor stored.
 ///
-/// In all functions `thread` is this thread's place among the `kThreads`, and `aligned` says whether the row starts at
-/// a multiple of 16 bytes: it is then moved vector by vector, else element by element.
+/// In all functions, `thread` is the index of this thread among the `kThreads`, and `aligned` says whether the row is
+/// aligned to 16 bytes: if so it is moved in vectors, otherwise element by element.
 template <typename T, std::int64_t kDim, std::uint32_t kThreads>
 struct Row {
   static_assert(is_half_v<T> || std::is_same_v<T, fp32_t>, "rows of fp16_t, bf16_t or fp32_t");
@@ -181,11 +180,11 @@ struct Row {
 
   using Pair = packed_t<T>;
   using Vector = AlignedVector<Pair, 16 / sizeof(Pair)>;
-  /// Elements of a vector, and vectors of a thread.
+  /// Elements in a vector, and vectors in a thread.
   static constexpr std::uint32_t kVec = 16 / sizeof(T);
   static constexpr std::uint32_t kVectors =
       static_cast<std::uint32_t>((kDim + kThreads * kVec - 1) / (kThreads * kVec));
-  /// Floats of shared memory that `inverse_rms` needs.
+  /// Floats of shared memory for `inverse_rms`.
   static constexpr std::uint32_t kSmemFloats = kThreads > kWarpThreads ? kThreads / kWarpThreads : 0;
 
   Vector vectors[kVectors];
@@ -209,7 +208,7 @@ struct Row {
 
   /// The sum of the squares of this thread's elements.
   __device__ float sum_of_squares() const {
-    // Two chains of additions are half as long as one.
+    // Two dependency chains of additions are half as long as one.
     float even = 0.0f, odd = 0.0f;
 #pragma unroll
     for (std::uint32_t i = 0; i < kVectors; ++i) {
@@ -219,8 +218,8 @@ struct Row {
     return even + odd;
   }
 
-  /// 1 / sqrt(mean of squares + eps) over `dim` elements, the same in all threads of the row. All of them call
-  /// together. `smem` has room for `kSmemFloats` floats; before it is used again the block has to synchronise.
+  /// 1 / sqrt(mean of squares + eps) over `dim` elements, the same in all threads of the row, which all call. `smem`
+  /// has `kSmemFloats` floats; the block has to synchronise before it is reused.
   __device__ float inverse_rms(float eps, float* smem = nullptr, std::int64_t dim = kDim) const {
     if constexpr (kThreads <= kWarpThreads) {
       return inverse_root_of_mean(warp::reduce_sum<kThreads>(sum_of_squares()), dim, eps);
@@ -237,14 +236,14 @@ struct Row {
     }
   }
 
-  /// Multiplies by `factor` and, element by element, by `weight`: in float, rounded once.
+  /// Multiplies by `factor` and element-wise by `weight`, in float, rounded once.
   __device__ void scale(float factor, const Row& weight) {
 #pragma unroll
     for (std::uint32_t i = 0; i < kVectors; ++i) vectors[i] = details::apply(vectors[i], factor, weight.vectors[i]);
   }
 
  private:
-  /// Whether the last vectors of some threads reach past the end of the row.
+  /// Whether the last vectors of some threads reach beyond the end of the row.
   static constexpr bool kHasEnd = kDim % (kThreads * kVec) != 0;
 
   template <bool kCheck>

@@ -1,4 +1,4 @@
-// Pattern elementwise: a result comes from the elements at the same place.
+// Pattern elementwise: each result is computed from the elements at the same position.
 //
 //   struct Scale {
 //     float alpha;
@@ -6,13 +6,14 @@
 //   };
 //   host::elementwise(Scale{2}, numel, device, In<bf16_t>(x), Out<bf16_t>(out));  // out = x * 2
 //
-// Where rows of a tensor do not follow each other, as those of the halves of x: T[N, 2 * D]:
+// If the rows of a tensor are strided, such as the halves of x: T[N, 2 * D]:
 //
 //   const RowSizes sizes{.num_rows = N, .row_size = D};
 //   host::elementwise(SiluAndMul{}, sizes, device, left_half(In<bf16_t>(x), sizes), right_half(In<bf16_t>(x), sizes),
 //                     Out<bf16_t>(out));
 //
-// In a CUDA unit it runs on a GPU, in vectors as wide as its loads; in a C++ unit on the CPU's cores and vector units.
+// In a CUDA unit it runs on a GPU, with the widest vector loads; in a C++ unit on the CPU, multithreaded and
+// vectorised.
 
 #pragma once
 
@@ -48,19 +49,19 @@ void run_elementwise_rows(const Math& math, const host::RowSizes& sizes, DLDevic
 
 namespace host {
 
-/// Calls `math.element` with an element of each of the tensors, in their order: all have `numel` of them, contiguous,
-/// on `device`. A result may lie where an input does, and must not overlap one otherwise.
+/// Calls `math.element` for each element, with one value of each tensor, in call order. All tensors have `numel`
+/// elements, are contiguous, and are on `device`. A result may alias an input exactly, but not overlap one partially.
 template <typename Math, typename... Operands>
 void elementwise(const Math& math, std::int64_t numel, const SymbolicDevice& device, const Operands&... tensors) {
   constexpr bool kIsWhole = (!Operands::kIsStrided && ...);
-  static_assert(kIsWhole, "rows that do not follow each other need RowSizes in place of the number of elements");
+  static_assert(kIsWhole, "strided rows need RowSizes instead of the number of elements");
   if constexpr (kIsWhole && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
     run_elementwise(math, numel, device.unwrap(), BoundOperands<Math, Operands...>(), tensors...);
   }
 }
 
-/// The same for tensors of `num_rows` rows of `row_size` elements, of which some may be `Strided`.
+/// The same for tensors of `num_rows` rows of `row_size` elements, some of which may be `Strided`.
 template <typename Math, typename... Operands>
 void elementwise(const Math& math, const RowSizes& sizes, const SymbolicDevice& device, const Operands&... tensors) {
   if constexpr (kjit::details::check_element<Math, Operands...>()) {

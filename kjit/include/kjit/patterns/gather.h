@@ -1,4 +1,4 @@
-// Pattern gather: a row of the results comes from the row of a table that an index chooses.
+// Pattern gather: rows of the results are computed from rows of a table, selected by an index.
 //
 //   struct TakeRows {
 //     KJIT_MATH void element(float src, float& out) const { out = src; }
@@ -6,7 +6,7 @@
 //   host::gather(TakeRows{}, {.table_size = 50'000, .num_rows = 32, .row_size = 4096}, device, Index<int64_t>(index),
 //                Table<float>(src), Out<float>(out));  // out[r] = src[index[r]]
 //
-// In a CUDA unit it runs on a GPU; in a C++ unit on the CPU's cores and vector units.
+// In a CUDA unit it runs on a GPU; in a C++ unit on the CPU, multithreaded and vectorised.
 
 #pragma once
 
@@ -36,21 +36,21 @@ void run_gather(const Math& math, const Sizes& sizes, DLDevice device, Types<Bou
 
 namespace host {
 
-/// How many rows the table has, and how many are chosen; how many elements a row has.
+/// The number of rows in the table, of rows selected, and of elements in a row.
 struct GatherSizes {
   std::int64_t table_size;
   std::int64_t num_rows;
   std::int64_t row_size;
 };
 
-/// Calls `math.element` for each element of `num_rows` rows, with a value of each of the tensors, in their order: a
-/// `Table` has it in the row that `index` names, and zeros where it has no such row. All are contiguous, on `device`.
-/// No result may overlap a table.
+/// Calls `math.element` for each element of `num_rows` rows, with one value of each tensor, in call order: from a
+/// `Table`, that of row `index[r]`, or zero if the index is out of range. All tensors are contiguous, on `device`. No
+/// result may overlap a table.
 template <typename Math, typename T, typename... Operands>
 void gather(const Math& math, const GatherSizes& sizes, const SymbolicDevice& device, const Index<T>& index,
             const Operands&... tensors) {
   constexpr bool kReadsTables = ((Operands::kPlace != Place::kTable || !Operands::kIsWritten) && ...);
-  static_assert((!Operands::kIsStrided && ...), "gather() takes rows that follow each other, and no Strided");
+  static_assert((!Operands::kIsStrided && ...), "gather() takes contiguous rows, not Strided ones");
   static_assert(kReadsTables, "gather() only reads tables; scatter() of <kjit/patterns/scatter.h> writes to them");
   if constexpr (kReadsTables && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;

@@ -1,4 +1,4 @@
-// What a pattern's math is given: which tensors are read, changed in place or written, and the types of their elements.
+// The operands of a pattern: which tensors are read, modified in place or written, and their element types.
 //
 //   struct Scale {
 //     float alpha;
@@ -6,15 +6,15 @@
 //   };
 //   elementwise(Scale{2}, numel, device, In<bf16_t>(x), Out<bf16_t>(out));
 //
-// Math gets a value for each tensor, in the order of the call, in the type that its elements are computed in
-// (`compute_t`: float for narrower types), and gives results by reference. It is the same for a GPU and the CPU.
+// Math gets one value of each tensor, in call order, in the type that its elements are computed in (`compute_t`: float
+// for narrower types), and returns results by reference. The same math serves GPU and CPU.
 //
-// Compiles in CUDA units, in the simulator and in plain C++ units, and includes nothing that only a host has.
+// Compiles in CUDA units, in the simulator and in plain C++ units, and includes no host-only header.
 
 #pragma once
 
-// Math sees no narrow type, and so a unit need not read CUDA's headers for these, which takes long. A source that calls
-// their functions includes <kjit/utils.cuh> ahead of this.
+// Math sees no narrow type, so a unit need not include CUDA's headers for these, which are slow to compile. A source
+// that calls their functions includes <kjit/utils.cuh> first.
 #if !defined(KJIT_CUDA_TYPES) && !defined(KJIT_LIGHT_TYPES)
 #define KJIT_LIGHT_TYPES
 #endif
@@ -29,7 +29,7 @@
 #include <kjit/utils.cuh>
 #endif
 
-/// Marks the functions of math: device functions in CUDA units, inlined everywhere.
+/// Marks functions of math: device functions in CUDA units, always inline.
 #ifdef __CUDACC__
 #define KJIT_MATH __forceinline__ __device__
 #else
@@ -38,23 +38,23 @@
 
 namespace kjit {
 
-/// The device that this unit is compiled for, as a check has it: `with_device<kDevice>(device)`.
+/// The device type that this unit is compiled for, for checks: `with_device<kDevice>(device)`.
 #ifdef __CUDACC__
 inline constexpr DLDeviceType kDevice = kDLCUDA;
 #else
 inline constexpr DLDeviceType kDevice = kDLCPU;
 #endif
 
-/// Where a tensor has what belongs to an element: at the element's own place, at its column, at its row, or in a row of
-/// its own that an index chooses.
+/// Which element of a tensor belongs to (row, column): its own, the column's, the row's, or that of a table row
+/// selected by an index.
 enum class Place { kElement, kColumn, kRow, kTable };
 
-/// A tensor in the call of a pattern, by what becomes of its elements. As a kernel's parameter it is a pointer.
+/// A tensor in a call of a pattern, with its access mode. As a kernel parameter it is a pointer.
 template <typename T, bool kReads, bool kWrites, bool kMayBeAbsent = false, Place kWhere = Place::kElement>
 struct Operand {
   using Element = T;
-  using Value = compute_t<T>;                              // as math has it
-  using Stored = std::conditional_t<kWrites, T, const T>;  // what `data` points to
+  using Value = compute_t<T>;                              // as passed to math
+  using Stored = std::conditional_t<kWrites, T, const T>;  // the type that `data` points to
   static constexpr bool kIsRead = kReads;
   static constexpr bool kIsWritten = kWrites;
   static constexpr bool kIsOptional = kMayBeAbsent;
@@ -83,84 +83,84 @@ struct In : Operand<T, true, false> {
   explicit In(const View& tensor) : Operand<T, true, false>(tensor) {}
 };
 
-/// One that may be absent, and is read as zeros then.
+/// The same, possibly absent: then zeros.
 template <typename T>
 struct OptionalIn : Operand<T, true, false, true> {
   template <typename View>
   explicit OptionalIn(const View& tensor) : Operand<T, true, false, true>(tensor) {}
 };
 
-/// A tensor that is changed in place.
+/// A tensor that is modified in place.
 template <typename T>
 struct Mut : Operand<T, true, true> {
   template <typename View>
   explicit Mut(const View& tensor) : Operand<T, true, true>(tensor) {}
 };
 
-/// A tensor that is written; what it held before is not read.
+/// A tensor that is written without being read.
 template <typename T>
 struct Out : Operand<T, false, true> {
   template <typename View>
   explicit Out(const View& tensor) : Operand<T, false, true>(tensor) {}
 };
 
-/// A table: the rows that an index chooses are read.
+/// A table: rows selected by an index are read.
 template <typename T>
 struct Table : Operand<T, true, false, false, Place::kTable> {
   template <typename View>
   explicit Table(const View& tensor) : Operand<T, true, false, false, Place::kTable>(tensor) {}
 };
 
-/// A table: the rows that an index chooses are written; what they held before is not read.
+/// A table: rows selected by an index are written without being read.
 template <typename T>
 struct OutTable : Operand<T, false, true, false, Place::kTable> {
   template <typename View>
   explicit OutTable(const View& tensor) : Operand<T, false, true, false, Place::kTable>(tensor) {}
 };
 
-/// One whose rows are changed in place.
+/// A table: rows selected by an index are modified in place.
 template <typename T>
 struct MutTable : Operand<T, true, true, false, Place::kTable> {
   template <typename View>
   explicit MutTable(const View& tensor) : Operand<T, true, true, false, Place::kTable>(tensor) {}
 };
 
-/// A tensor with an element for each column, which all rows read.
+/// A tensor with one element for each column, read by all rows.
 template <typename T>
 struct PerColumn : Operand<T, true, false, false, Place::kColumn> {
   template <typename View>
   explicit PerColumn(const View& tensor) : Operand<T, true, false, false, Place::kColumn>(tensor) {}
 };
 
-/// One that may be absent, and is read as zeros then.
+/// The same, possibly absent: then zeros.
 template <typename T>
 struct OptionalPerColumn : Operand<T, true, false, true, Place::kColumn> {
   template <typename View>
   explicit OptionalPerColumn(const View& tensor) : Operand<T, true, false, true, Place::kColumn>(tensor) {}
 };
 
-/// A tensor with an element for each row, which all of the row read.
+/// A tensor with one element for each row, read by the whole row.
 template <typename T>
 struct PerRow : Operand<T, true, false, false, Place::kRow> {
   template <typename View>
   explicit PerRow(const View& tensor) : Operand<T, true, false, false, Place::kRow>(tensor) {}
 };
 
-/// One that may be absent, and is read as zeros then.
+/// The same, possibly absent: then zeros.
 template <typename T>
 struct OptionalPerRow : Operand<T, true, false, true, Place::kRow> {
   template <typename View>
   explicit OptionalPerRow(const View& tensor) : Operand<T, true, false, true, Place::kRow>(tensor) {}
 };
 
-/// A tensor with an element for each row, which is written once a row.
+/// A tensor with one element for each row, written once a row.
 template <typename T>
 struct OutPerRow : Operand<T, false, true, false, Place::kRow> {
   template <typename View>
   explicit OutPerRow(const View& tensor) : Operand<T, false, true, false, Place::kRow>(tensor) {}
 };
 
-/// One that is changed in place, once a row.
+/// The same, modified in place, once a row.
 template <typename T>
 struct MutPerRow : Operand<T, true, true, false, Place::kRow> {
   template <typename View>
@@ -169,7 +169,7 @@ struct MutPerRow : Operand<T, true, true, false, Place::kRow> {
 
 namespace host {
 
-/// How many rows there are, and how many elements each has.
+/// The number of rows, and of elements in each.
 struct RowSizes {
   std::int64_t num_rows;
   std::int64_t row_size;
@@ -177,8 +177,8 @@ struct RowSizes {
 
 }  // namespace host
 
-/// A tensor with an element at each place whose rows do not follow each other: `stride` elements lie from the start of
-/// one to that of the next, and `offset` ahead of the first.
+/// A full tensor whose rows are not contiguous with each other: consecutive rows start `stride` elements apart, the
+/// first at `offset`.
 ///
 ///   Strided(In<T>(x), {.stride = 2 * D, .offset = D})    // the right half of x: T[B, 2 * D]
 struct RowStride {
@@ -199,7 +199,7 @@ struct Strided : Role {
 template <typename Role>
 Strided(Role, RowStride) -> Strided<Role>;
 
-/// The halves of rows that are twice as long: of `x: T[N, 2 * D]`, where `sizes` are N and D.
+/// The halves of rows of twice the length: of `x: T[N, 2 * D]`, with `sizes` N and D.
 template <typename Role>
 Strided<Role> left_half(const Role& tensor, host::RowSizes sizes) {
   return {tensor, {.stride = 2 * sizes.row_size}};
@@ -209,7 +209,7 @@ Strided<Role> right_half(const Role& tensor, host::RowSizes sizes) {
   return {tensor, {.stride = 2 * sizes.row_size, .offset = sizes.row_size}};
 }
 
-/// The numbers of the rows that are chosen, for a pattern that takes some; math does not get them.
+/// The row indices for gather and scatter; not passed to math.
 template <typename T>
 struct Index {
   const T* data;

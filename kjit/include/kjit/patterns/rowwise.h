@@ -1,8 +1,8 @@
-// Pattern rowwise: the elements of a row are combined to a total, and results come from that.
+// Pattern rowwise: each row is reduced to a total, and results are computed from the total and the elements.
 //
 //   struct RmsNorm {
 //     float eps;
-//     KJIT_MATH float term(float x) const { return x * x; }  // of an element; the sum of a row is its total
+//     KJIT_MATH float term(float x) const { return x * x; }  // of one element; the total is their sum
 //     KJIT_MATH float row(float total, float size) const { return rsqrt(total / size + eps); }  // once a row
 //     KJIT_MATH void element(float inverse_rms, float x, float weight, float& out) const {      // of each element
 //       out = x * inverse_rms * weight;
@@ -11,21 +11,20 @@
 //   host::rowwise(RmsNorm{1e-6f}, {.num_rows = B, .row_size = D}, device, In<bf16_t>(x), PerColumn<bf16_t>(weight),
 //                 Out<bf16_t>(out));
 //
-// - `term` gets a value of each tensor that is read, in the order of the call. It returns a number, and the total is
-//   their sum; or a struct that says how two of it are combined (patterns/totals.h has the usual ones).
-// - `row` gets the total, the number of elements in a row, and what tensors with an element for each row have: `PerRow`
-//   by value, `OutPerRow` and `MutPerRow` by reference. Math without it goes on with the total.
-// - `element` gets what `row` returns (unless that is void), then a value of each tensor, results by reference; those
-//   that are written once a row it does not get. Math without it writes no `Out` and no `Mut`.
+// - `term` takes one value of each tensor that is read, in call order. It returns a number, which is summed, or a
+//   struct that defines how two totals are combined (patterns/totals.h has the usual ones).
+// - `row` takes the total, the number of elements in a row, and the values of per-row tensors: `PerRow` by value,
+//   `OutPerRow` and `MutPerRow` by reference. Without `row`, `element` gets the total itself.
+// - `element` takes the result of `row` (unless void), then one value of each tensor, results by reference; tensors
+//   that are written once a row are not passed. Without `element`, there is no `Out` and no `Mut`.
 //
-// Tensors at the end of the call that a function only reads may be left out of its parameters. A last parameter of type
-// `Column` is the number of the element in its row, for `term` and `element`.
+// Trailing tensors that a function only reads may be omitted from its parameters. A last parameter of type `Column` is
+// the index of the element in its row, for `term` and `element`.
 //
-// A result may lie where an input does, element by element. `Strided` says that the rows of a tensor do not follow each
-// other.
+// A result may alias an input exactly. `Strided` marks a tensor whose rows are not contiguous with each other.
 //
-// In a CUDA unit it runs on a GPU, with as much of a row as possible in registers: it is read once. In a C++ unit on
-// the CPU's cores and vector units.
+// In a CUDA unit it runs on a GPU, with as much of a row as possible in registers: memory is read once. In a C++ unit
+// it runs on the CPU, multithreaded and vectorised.
 
 #pragma once
 
@@ -46,11 +45,11 @@ namespace kjit {
 
 namespace host {
 
-/// Combines `math.term` over each of `num_rows` rows, calls `math.row` with the total, and `math.element` for each
-/// element of the row. Tensors with an element at each place or for each row have that many, contiguous but for
-/// `Strided` ones; those with an element for each column have `row_size`. All lie on `device`. A result may lie where
-/// an input of the same shape does, and must not overlap one otherwise. Totals are the same in each run, bit by bit; of
-/// rows that are not aligned to 16 bytes, where tensors begin at the same place in a line of 128.
+/// Reduces `math.term` over each of `num_rows` rows, calls `math.row` with the total, and `math.element` for each
+/// element of the row. Full tensors have `num_rows * row_size` elements, per-row ones `num_rows`, per-column ones
+/// `row_size`; all are contiguous, except `Strided` ones, and on `device`. A result may alias an input of the same
+/// shape exactly, but not overlap one partially. Totals are bitwise reproducible; for rows that are not aligned to 16
+/// bytes, only between tensors with the same offset from a 128-byte line.
 template <typename Math, typename... Operands>
 void rowwise(const Math& math, const RowSizes& sizes, const SymbolicDevice& device, const Operands&... tensors) {
   if constexpr (kjit::details::check_rowwise<Math, Operands...>()) {

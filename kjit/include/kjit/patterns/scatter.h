@@ -1,4 +1,4 @@
-// Pattern scatter: a row of the tensors goes to the row of a table that an index chooses.
+// Pattern scatter: rows of the tensors are written to rows of a table, selected by an index.
 //
 //   struct Store {
 //     KJIT_MATH void element(float& cache, float x) const { cache = x; }
@@ -6,7 +6,7 @@
 //   host::scatter(Store{}, {.table_size = 50'000, .num_rows = 32, .row_size = 4096}, device, Index<int64_t>(slots),
 //                 OutTable<float>(cache), In<float>(x));  // cache[slots[r]] = x[r]
 //
-// In a CUDA unit it runs on a GPU; in a C++ unit on the CPU's cores and vector units.
+// In a CUDA unit it runs on a GPU; in a C++ unit on the CPU, multithreaded and vectorised.
 
 #pragma once
 
@@ -36,24 +36,24 @@ void run_scatter(const Math& math, const Sizes& sizes, DLDevice device, Types<Bo
 
 namespace host {
 
-/// How many rows the table has, and how many go there; how many elements a row has.
+/// The number of rows in the table, of rows written, and of elements in a row.
 struct ScatterSizes {
   std::int64_t table_size;
   std::int64_t num_rows;
   std::int64_t row_size;
 };
 
-/// Calls `math.element` for each element of `num_rows` rows, with a value of each of the tensors, in their order: an
-/// `OutTable` or a `MutTable` has it in the row that `index` names. A row that the table does not have is skipped: no
-/// number below 0 or from `table_size` on is an error. Where an index names a row twice, each element of it gets one of
-/// the values, which one is not defined. All are contiguous, on `device`; no table may overlap another tensor.
+/// Calls `math.element` for each element of `num_rows` rows, with one value of each tensor, in call order: in an
+/// `OutTable` or `MutTable`, that of row `index[r]`. Rows whose index is out of range (negative, or `table_size` and
+/// above) are skipped without an error. If an index occurs twice, each element of that row gets one of the values;
+/// which one is unspecified. All tensors are contiguous, on `device`; no table may overlap another tensor.
 template <typename Math, typename T, typename... Operands>
 void scatter(const Math& math, const ScatterSizes& sizes, const SymbolicDevice& device, const Index<T>& index,
              const Operands&... tensors) {
   constexpr bool kWritesTables = ((Operands::kPlace == Place::kTable || !Operands::kIsWritten) && ...);
-  static_assert(kWritesTables, "scatter() writes to tables alone: OutTable or MutTable, not Out or Mut");
+  static_assert(kWritesTables, "scatter() only writes to tables: OutTable or MutTable, not Out or Mut");
   static_assert((Operands::kIsWritten || ...), "scatter() writes to a table, and none is given: OutTable or MutTable");
-  static_assert((!Operands::kIsStrided && ...), "scatter() takes rows that follow each other, and no Strided");
+  static_assert((!Operands::kIsStrided && ...), "scatter() takes contiguous rows, not Strided ones");
   if constexpr (kWritesTables && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
     run_scatter(math, sizes, device.unwrap(), BoundOperands<Math, Operands...>(), index, tensors...);

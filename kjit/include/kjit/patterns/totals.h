@@ -1,4 +1,4 @@
-// What the elements of a row are combined to, for pattern rowwise: `term` of the math gives that of one element.
+// Totals of pattern rowwise: what the elements of a row are reduced to. `term` of the math returns that of one element.
 //
 //   KJIT_MATH float term(float x) const { return x * x; }                                 // a number: the sum
 //   KJIT_MATH Max<float> term(float x) const { return {abs(x)}; }
@@ -6,9 +6,9 @@
 //   KJIT_MATH OnlineSoftmax<float> term(float x) const { return {x}; }
 //   KJIT_MATH Both<float, Max<float>> term(float x) const { return {x, {x}}; }            // two at once
 //
-// A total of one's own is a struct, of trivially copyable members, that says what two of it make. What it is by default
-// changes nothing that it is combined with; a row without elements has that total. In which order a row is combined is
-// not said: `combine` is associative and commutative, as far as rounding lets it be.
+// A custom total is a struct of trivially copyable members with a `combine` function. Its default value is the identity
+// of `combine`, and the total of an empty row. The order of the reduction is unspecified: `combine` is associative and
+// commutative, up to rounding.
 //
 //   struct Range {
 //     float low = kHighest<float>, high = kLowest<float>;
@@ -35,14 +35,14 @@
 
 namespace kjit {
 
-/// The number of an element in its row.
+/// The index of an element in its row.
 struct Column {
   std::int64_t index;
 
   constexpr operator std::int64_t() const { return index; }
 };
 
-/// The smallest and the largest value of a type: infinities, where it has them.
+/// The smallest and the largest value of a type: infinities, if it has them.
 template <typename S>
 inline constexpr S kLowest =
     std::numeric_limits<S>::has_infinity ? -std::numeric_limits<S>::infinity() : std::numeric_limits<S>::lowest();
@@ -50,7 +50,7 @@ template <typename S>
 inline constexpr S kHighest =
     std::numeric_limits<S>::has_infinity ? std::numeric_limits<S>::infinity() : std::numeric_limits<S>::max();
 
-// Names of math that CUDA has for every type, for plain C++.
+// CUDA's overloaded math names, for plain C++.
 #ifndef __CUDACC__
 using std::abs;
 using std::exp;
@@ -66,7 +66,7 @@ inline double rsqrt(double x) {
 
 namespace details {
 
-/// `exp(x)` to some units in the last place, in the fewest instructions, for `x` of at most 0.
+/// `exp(x)` to a few ulps, in the fewest instructions, for `x` of at most 0.
 template <typename S>
 KJIT_MATH S exp_of_difference(S x) {
 #if defined(__CUDA_ARCH__) && !KJIT_SIM
@@ -76,14 +76,14 @@ KJIT_MATH S exp_of_difference(S x) {
   return ::exp(x);
 #else
   if constexpr (std::is_same_v<S, float>) {
-    // 2^n * e^r with |r| <= ln(2) / 2: a loop of these can be vectors, of calls of std::exp it cannot.
-    constexpr float kRounds = 0x1.8p23f;  // added to a small number, its last bits are the nearest integer
+    // 2^n * e^r with |r| <= ln(2) / 2. A loop of this vectorises; one of calls of std::exp does not.
+    constexpr float kRounds = 0x1.8p23f;  // added to a small number, its lowest bits are the nearest integer
     const float shifted = x * 1.44269504f + kRounds, n = shifted - kRounds;
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts, whose first is exact times n
-    const float high = ((r * (1.0f / 5040) + 1.0f / 720) * r + 1.0f / 120) * r + 1.0f / 24;  // Taylor's series
+    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;  // ln(2) in two parts; n times the first is exact
+    const float high = ((r * (1.0f / 5040) + 1.0f / 720) * r + 1.0f / 120) * r + 1.0f / 24;  // Taylor series
     const float power = (((high * r + 1.0f / 6) * r + 0.5f) * r + 1) * r + 1;
     const float scale = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) << 23) + 0x3f800000u);
-    return x < -87.3f ? 0.0f : power * scale;  // below is no normal number
+    return x < -87.3f ? 0.0f : power * scale;  // below, the result is subnormal
   } else {
     return std::exp(x);
   }
@@ -91,7 +91,7 @@ KJIT_MATH S exp_of_difference(S x) {
 }
 
 #ifndef __CUDACC__
-/// Combines the first `kLeft` of `values`, half of them with the other half, until one is left: in vectors.
+/// Reduces the first `kLeft` of `values` by pairwise halving, vectorised.
 template <int kLeft, typename T, int kCount, typename Combine>
 [[gnu::always_inline]] inline T combined_in_halves(T (&values)[kCount], const Combine& combine) {
   if constexpr (kLeft == 1) {
@@ -104,7 +104,7 @@ template <int kLeft, typename T, int kCount, typename Combine>
 }
 #endif
 
-/// The sum of several.
+/// The sum of several values.
 template <int kCount, typename S>
 KJIT_MATH S sum_of(S (&values)[kCount]) {
 #ifdef __CUDACC__
@@ -119,7 +119,7 @@ KJIT_MATH S sum_of(S (&values)[kCount]) {
 #endif
 }
 
-/// `a / b` to two units in the last place, in few instructions, for `b` of at most 2^126.
+/// `a / b` to two ulps, in few instructions, for `b` of at most 2^126.
 template <typename S>
 KJIT_MATH S quotient(S a, S b) {
 #if defined(__CUDA_ARCH__) && !KJIT_SIM
@@ -128,13 +128,13 @@ KJIT_MATH S quotient(S a, S b) {
   return a / b;
 }
 
-/// Whether several can be combined at once.
+/// Whether a total can combine several values at once.
 template <typename Total>
 concept CombinesAll = requires(const Total (&totals)[2]) { Total::combine_all(totals); };
 
 }  // namespace details
 
-/// The largest value; NaN where one is.
+/// The largest value; NaN if there is one.
 template <typename S>
 struct Max {
   S value = kLowest<S>;
@@ -146,7 +146,7 @@ struct Max {
 template <typename S>
 Max(S) -> Max<S>;
 
-/// The smallest value; NaN where one is.
+/// The smallest value; NaN if there is one.
 template <typename S>
 struct Min {
   S value = kHighest<S>;
@@ -158,8 +158,8 @@ struct Min {
 template <typename S>
 Min(S) -> Min<S>;
 
-/// The largest value and the first place that has it, in rows of fewer than 2^31 elements; NaN counts as larger than
-/// all others.
+/// The largest value and the first index that has it, in rows of fewer than 2^31 elements; NaN counts as larger than
+/// all other values.
 template <typename S>
 struct ArgMax {
   S value = kLowest<S>;
@@ -175,7 +175,7 @@ struct ArgMax {
     return is_larger || (is_equal && other.index < index) ? other : *this;
   }
 
-  /// Several at once: the largest value first, then where it is.
+  /// Several at once: first the largest value, then its index.
   template <int kCount>
   KJIT_MATH static ArgMax combine_all(const ArgMax (&terms)[kCount]) {
     ArgMax all = terms[0];
@@ -186,7 +186,7 @@ struct ArgMax {
     }
     all.index = kHighest<std::int32_t>;
     KJIT_UNROLL
-    for (int i = 0; i < kCount; ++i) {  // where one is NaN, that is the largest, and no other equals it
+    for (int i = 0; i < kCount; ++i) {  // a NaN is the largest, and equals no other value
       const bool has_it = terms[i].value == all.value || terms[i].value != terms[i].value;
       all.index = has_it && terms[i].index < all.index ? terms[i].index : all.index;
     }
@@ -207,8 +207,8 @@ struct ArgMax {
   }
 };
 
-/// How many values there are, their mean, and the sum of the squares of their differences from it (Chan, Golub and
-/// LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
+/// The number of values, their mean, and the sum of squared differences from it (Chan, Golub and LeVeque, "Updating
+/// Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
 template <typename S>
 struct Welford {
   S count = 0, mean = 0, squares = 0;
@@ -218,7 +218,7 @@ struct Welford {
   KJIT_MATH Welford(S number, S their_mean, S their_squares)
       : count(number), mean(their_mean), squares(their_squares) {}
 
-  /// Of all values: of a sample divide `squares` by `count - 1`.
+  /// The population variance; for the sample variance divide `squares` by `count - 1`.
   KJIT_MATH S variance() const { return squares / count; }
 
   KJIT_MATH Welford combine(Welford other) const {
@@ -227,7 +227,7 @@ struct Welford {
     return {both, mean + difference * share, squares + other.squares + difference * difference * count * share};
   }
 
-  /// Several at once, with one division: the mean of all, then the differences from it.
+  /// Several at once, with one division: first the mean of all, then the differences from it.
   template <int kCount>
   KJIT_MATH static Welford combine_all(const Welford (&terms)[kCount]) {
     S counts[kCount], sums[kCount];
@@ -246,7 +246,7 @@ struct Welford {
     return {number, middle, details::sum_of<kCount>(sums)};
   }
 
-  /// Of all lanes, with one division.
+  /// Over all lanes, with one division.
   template <typename Lanes>
   KJIT_MATH Welford combine_lanes(const Lanes& lanes) const {
     const S number = lanes.sum(count);
@@ -255,9 +255,9 @@ struct Welford {
   }
 };
 
-/// The largest value, and the sum of `exp(value - max)` over all: softmax in one pass (Milakov and Gimelshein, "Online
-/// normalizer calculation for softmax", 2018). NaN in a row, and a row of nothing but infinities of one sign, make a
-/// NaN of each result that is computed from it, as in torch.softmax.
+/// The largest value, and the sum of `exp(value - max)`: softmax in one pass (Milakov and Gimelshein, "Online
+/// normalizer calculation for softmax", 2018). If a row has a NaN, or consists of infinities of one sign, all results
+/// computed from it are NaN, as in torch.softmax.
 template <typename S>
 struct OnlineSoftmax {
   S max = kLowest<S>;
@@ -267,7 +267,7 @@ struct OnlineSoftmax {
   KJIT_MATH OnlineSoftmax(S value) : max(value), sum(1) {}
   KJIT_MATH OnlineSoftmax(S largest, S scaled_sum) : max(largest), sum(scaled_sum) {}
 
-  /// What `value` is in the softmax of the row: `exp(value - max) / sum`, if `inverse_sum` is `1 / sum`.
+  /// The softmax of `value`: `exp(value - max) / sum`, where `inverse_sum` is `1 / sum`.
   KJIT_MATH S share(S value, S inverse_sum) const { return details::exp_of_difference(value - max) * inverse_sum; }
 
   /// The logarithm of the sum of `exp(value)`.
@@ -304,7 +304,7 @@ struct OnlineSoftmax {
     return {largest, sum};
   }
 
-  /// Of all lanes, with one exponential in each.
+  /// Over all lanes, with one exponential for each.
   template <typename Lanes>
   KJIT_MATH OnlineSoftmax combine_lanes(const Lanes& lanes) const {
     const S largest = lanes.max(max);
@@ -312,7 +312,7 @@ struct OnlineSoftmax {
   }
 
  private:
-  /// The sum, as if `largest` were the largest value. Without any value it is 0, whatever that is.
+  /// The sum relative to `largest` instead of the maximum. 0 for an empty total, whatever `largest` is.
   KJIT_MATH S scaled(S largest) const {
     const S origin = largest == kLowest<S> ? S{0} : largest;
     return sum * details::exp_of_difference(max - origin);
@@ -327,7 +327,7 @@ struct Both {
 
   KJIT_MATH Both combine(Both other) const;
 
-  /// Several at once, each of the two by itself.
+  /// Several at once, each of the two separately.
   template <int kCount>
     requires(details::CombinesAll<First> || details::CombinesAll<Second>)
   KJIT_MATH static Both combine_all(const Both (&terms)[kCount]);
@@ -343,7 +343,7 @@ concept CombinesItself = requires(const Total& total) {
   { total.combine(total) } -> std::same_as<Total>;
 };
 
-/// What a row can be combined to.
+/// What a row can be reduced to.
 template <typename Total>
 concept IsTotal = std::is_arithmetic_v<Total> || (std::is_default_constructible_v<Total> && CombinesItself<Total>);
 
@@ -356,7 +356,7 @@ KJIT_MATH Total combined(const Total& a, const Total& b) {
   }
 }
 
-/// Combines several: numbers in their order, others in a tree, whose upper half the compiler mostly knows.
+/// Combines several: numbers in order, other totals in a tree, whose upper half the compiler can mostly fold.
 template <typename Total, int kCount>
 KJIT_MATH Total all_combined(const Total (&totals)[kCount]) {
   if constexpr (CombinesAll<Total>) {
@@ -384,7 +384,7 @@ KJIT_MATH Total all_combined(const Total (&totals)[kCount]) {
   }
 }
 
-/// Combines one of each of `lanes`: numbers are summed. A total may say how that takes less than two at a time.
+/// Combines the totals of `lanes`; numbers are summed. A total may define a cheaper way than pairwise.
 template <typename Total, typename Lanes>
 KJIT_MATH Total combined_across(const Total& total, const Lanes& lanes) {
   if constexpr (std::is_arithmetic_v<Total>) {

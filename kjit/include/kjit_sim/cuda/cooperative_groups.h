@@ -1,5 +1,4 @@
-// Cooperative groups for the simulator: the block, tiles of up to a warp, the lanes that are together, the cluster, the
-// grid.
+// Cooperative groups for the simulator: the block, tiles of up to a warp, coalesced threads, the cluster, the grid.
 //
 //   const auto tile = cg::tiled_partition<16>(cg::this_thread_block());
 //   for (int i = tile.size() / 2; i > 0; i /= 2) sum += tile.shfl_down(sum, i);
@@ -32,7 +31,7 @@ inline thread_block this_thread_block() {
   return {};
 }
 
-/// Some lanes of a warp, by a mask. Ranks count the lanes of the mask.
+/// Lanes of a warp selected by a mask. Ranks count the lanes of the mask.
 class coalesced_group {
  public:
   explicit coalesced_group(unsigned mask) : mask_(mask) {}
@@ -70,7 +69,7 @@ class coalesced_group {
     return ranks_of(__match_all_sync(mask_, value, &predicate));
   }
 
-  // The lanes of this group with the same label, those with the same predicate, and `size` of them each.
+  // The lanes of this group with the same label or predicate, and groups of `size` lanes.
   template <typename T>
   friend coalesced_group labeled_partition(const coalesced_group& group, T label) {
     return coalesced_group(__match_any_sync(group.mask_, label));
@@ -109,12 +108,12 @@ coalesced_group labeled_partition(const coalesced_group& group, T label);
 coalesced_group binary_partition(const coalesced_group& group, bool predicate);
 coalesced_group tiled_partition(const coalesced_group& group, unsigned size);
 
-/// The lanes that are here together with this one.
+/// The lanes that are converged with this one.
 inline coalesced_group coalesced_threads() {
   return coalesced_group(__activemask());
 }
 
-/// `Size` neighbouring threads: a power of two up to 32.
+/// `Size` consecutive threads: a power of two up to 32.
 template <unsigned Size, typename Parent = void>
 class thread_block_tile : public coalesced_group {
   static_assert(Size > 0 && Size <= 32 && (Size & (Size - 1)) == 0, "a tile is a power of two of lanes, up to a warp");
@@ -160,7 +159,7 @@ inline coalesced_group tiled_partition(const thread_block&, unsigned size) {
   return tiled_partition(coalesced_group(rest < 32 ? (1u << rest) - 1 : 0xffffffff), size);
 }
 
-/// All threads of the blocks that were launched as one cluster, or of a block alone.
+/// All threads of the cluster; of the block, if it was launched without a cluster.
 class cluster_group {
  public:
   using arrival_token = struct {};
@@ -233,7 +232,7 @@ inline grid_group this_grid() {
   return {};
 }
 
-/// One thread of the group calls it.
+/// Called by one thread of the group.
 template <typename Group, typename F, typename... Args>
 void invoke_one(const Group& group, F&& f, Args&&... args) {
   if (group.thread_rank() == 0) f(args...);

@@ -1,4 +1,4 @@
-// CUDA's bfloat16 types as plain C++, with what it defines for devices only.
+// CUDA's bfloat16 types as plain C++, with the functions that it defines only for device code.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// CUDA's half types as plain C++, with what it defines for devices only.
+// CUDA's half types as plain C++, with the functions that it defines only for device code.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// The CUDA runtime's C++ API: what of it the simulator has is there in every unit.
+// Replaces CUDA's header: the simulated part of the CUDA runtime's C++ API.
 
 #pragma once
 

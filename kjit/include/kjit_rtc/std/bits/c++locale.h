@@ -1,4 +1,4 @@
-// Part of GCC's library for the device half (kjit_rtc/device.h): the C library's locales, which host code alone uses.
+// Part of GCC's library for the device half (kjit_rtc/device.h): the C library's locales, which only host code uses.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Copies by a cooperative group: done when the call returns, seen by the others after `wait`.
+// Asynchronous copies by a cooperative group: complete when the call returns, visible to the others after `wait`.
 
 #pragma once
 
@@ -17,7 +17,7 @@ void wait(const Group& group) {
   group.sync();
 }
 
-/// All but the last `kStages` copies have been done: here all have.
+/// Waits for all but the last `kStages` copies: all are complete already.
 template <unsigned kStages, typename Group>
 void wait_prior(const Group& group) {
   group.sync();

@@ -1,4 +1,4 @@
-// Reductions over a cooperative group of up to a warp, in the order of ranks.
+// Reductions over a cooperative group of up to a warp, in rank order.
 //
 //   const float total = cg::reduce(tile, x, cg::plus<float>());
 

@@ -1,4 +1,4 @@
-// Prefix sums over a cooperative group of up to a warp, in the order of ranks.
+// Prefix sums over a cooperative group of up to a warp, in rank order.
 //
 //   const int before = cg::exclusive_scan(tile, x);
 //   const int largest = cg::inclusive_scan(tile, x, cg::greater<int>());

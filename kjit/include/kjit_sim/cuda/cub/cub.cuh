@@ -1,4 +1,4 @@
-// CUB's parts that there are in the simulator. The others are refused by the build (kjit/engine/compile/rewrite.py).
+// The parts of CUB that the simulator supports. The build rejects the others (kjit/engine/compile/rewrite.py).
 
 #pragma once
 

@@ -1,7 +1,7 @@
-// CUB for the simulator: its types, and what its parts have in common here.
+// CUB for the simulator: types and helpers shared by its parts.
 //
-// Threads of a block or of a warp do together what CUB's do, with as many barriers, so that the checks see a barrier
-// that is missing between two uses of one storage. Sums of floating-point values may be in another order.
+// Collectives cooperate between threads as in CUB, with the same barriers, so that the checks find a missing barrier
+// between two uses of one storage. Floating-point sums may be in another order.
 
 #pragma once
 
@@ -29,7 +29,7 @@ struct KeyValuePair {
   bool operator!=(const KeyValuePair& other) const { return key != other.key || value != other.value; }
 };
 
-/// Memory for a T that has no constructor.
+/// Memory for a T without a constructor.
 template <typename T>
 struct Uninitialized {
   alignas(T) unsigned char bytes[sizeof(T)];
@@ -39,7 +39,7 @@ struct Uninitialized {
 
 namespace kjit_detail {
 
-/// A block of threads whose shape is known, as CUB has it.
+/// A block of threads with a compile-time shape.
 template <int kX, int kY, int kZ>
 struct Block {
   static constexpr int kThreads = kX * kY * kZ;
@@ -53,7 +53,7 @@ struct Block {
   static int lane() { return thread() % 32; }
 };
 
-/// Where item `i` of this thread is in the tile of a block whose threads have `kItems` each.
+/// The index of item `i` of this thread in a tile with `kItems` items a thread.
 template <typename Block, int kItems>
 struct Order {
   static int blocked(int i) { return Block::thread() * kItems + i; }
@@ -64,7 +64,7 @@ struct Order {
   }
 };
 
-/// The shared memory of those who bring none.
+/// Shared memory for callers that provide none.
 template <typename Storage>
 Storage& private_storage() {
   __shared__ Uninitialized<Storage> storage;
@@ -83,7 +83,7 @@ T shuffle(kjit_sim::WarpOp op, unsigned mask, const T& value, unsigned argument,
   return result;
 }
 
-/// `kSize` neighbouring lanes of a warp.
+/// `kSize` consecutive lanes of a warp.
 template <int kSize>
 struct Lanes {
   static_assert(kSize > 0 && kSize <= 32 && (kSize & (kSize - 1)) == 0,
@@ -94,7 +94,7 @@ struct Lanes {
     return static_cast<unsigned>(((std::uint64_t{1} << kSize) - 1) << (kjit_sim::lane_id() / kSize * kSize));
   }
 
-  /// Of the lanes from this one to `last`, in their order.
+  /// Reduces the lanes from this one to `last`, in order.
   template <typename T, typename Op>
   static T reduce(T value, int last, Op op) {
     for (int offset = 1; offset < kSize; offset *= 2) {
@@ -103,7 +103,7 @@ struct Lanes {
     }
     return value;
   }
-  /// Of the lanes up to this one, in their order.
+  /// Scans the lanes up to this one, in order.
   template <typename T, typename Op>
   static T scan(T value, Op op) {
     for (int offset = 1; offset < kSize; offset *= 2) {

@@ -1,4 +1,4 @@
-// CUB's exchanges of items within a block: from and to the order of threads ("blocked"), of items ("striped").
+// CUB's exchanges of items within a block: between the blocked and the striped arrangement.
 
 #pragma once
 

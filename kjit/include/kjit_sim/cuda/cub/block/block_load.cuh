@@ -1,4 +1,4 @@
-// CUB's loads of a tile by a block: each thread gets its items in their order ("blocked"), or every n-th ("striped").
+// CUB's loads of a tile by a block, in a blocked or striped arrangement.
 
 #pragma once
 
@@ -38,7 +38,7 @@ class BlockLoad {
   void Load(Iterator from, T (&items)[kItems]) {
     Load(from, items, Block::kThreads * kItems);
   }
-  /// Of the tile's items the first `valid` are read; the others are left as they are, or become `otherwise`.
+  /// Reads the first `valid` items of the tile; the others are left unchanged, or set to `otherwise`.
   template <typename Iterator>
   void Load(Iterator from, T (&items)[kItems], int valid) {
     for (int i = 0; i < kItems; ++i) {

@@ -1,4 +1,4 @@
-// CUB's sort of a block's keys, with or without values, by some of their bits. Equal keys keep their order.
+// CUB's sort of the keys of a block, with or without values, by a range of their bits. The sort is stable.
 
 #pragma once
 
@@ -91,8 +91,8 @@ class BlockRadixSort {
     }
   }
 
-  /// The chosen bits of a key, in the order of keys: of a signed number the sign bit is turned, of a negative float
-  /// every bit.
+  /// The selected bits of a key, in key order: the sign bit of a signed number is flipped, and every bit of a negative
+  /// float.
   static Digits digits(const KeyT& key, int begin_bit, int end_bit) {
     constexpr auto kSign = static_cast<Digits>(Digits{1} << (kBits - 1));
     Digits bits;

@@ -1,4 +1,4 @@
-// CUB's reductions of a block. The result is the first thread's.
+// CUB's block reductions. The result is valid in the first thread.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// CUB's prefix sums of a block.
+// CUB's block prefix sums.
 
 #pragma once
 
@@ -19,7 +19,7 @@ class BlockScan {
     T of_warps[Block::kWarps];
     T prefix;
   };
-  /// What stands before the items of the block: nothing, a value, or what a callback makes of the block's total.
+  /// The prefix of the block: nothing, a value, or the result of a callback for the block's total.
   struct Nothing {
     static constexpr bool kIsThere = false;
   };
@@ -39,7 +39,7 @@ class BlockScan {
   BlockScan() : storage_(kjit_detail::private_storage<Storage>()) {}
   explicit BlockScan(TempStorage& storage) : storage_(storage.Alias()) {}
 
-  // Of one value or of an array, as `In` and `Out` are.
+  // For one value or an array, by the types `In` and `Out`.
   template <typename In, typename Out>
   void ExclusiveSum(In&& input, Out& output) {
     T total;
@@ -100,7 +100,7 @@ class BlockScan {
   void name(In&& input, Out& output, std::type_identity_t<T> initial_value, Op scan_op, T& block_aggregate) { \
     scan<is_inclusive>(input, output, Value{initial_value}, scan_op, block_aggregate);                        \
   }
-  /// Without an initial value the first output of the block is undefined.
+  /// Without an initial value the first output is undefined.
   KJIT_SIM_SCAN(ExclusiveScan, false)
   KJIT_SIM_SCAN(InclusiveScan, true)
 #undef KJIT_SIM_SCAN
@@ -126,7 +126,7 @@ class BlockScan {
     output = !kIsInclusive ? running : is_there ? static_cast<T>(op(running, input)) : input;
   }
 
-  /// What stands before this thread's item, if anything is there, and the total of all.
+  /// The prefix of this thread's item, if there is one, and the total.
   template <typename Prefix, typename Op>
   T before(T item, Prefix prefix, Op op, T& total, bool& is_there) {
     const T in_warp = Lanes::scan(item, op);
@@ -152,7 +152,7 @@ class BlockScan {
     return running;
   }
   T seed(const Value& prefix, const T&) { return prefix.value; }
-  /// The first warp calls it, and its first lane's result counts.
+  /// Called by the first warp; the result of its first lane is used.
   template <typename Callback>
   T seed(const Called<Callback>& prefix, const T& total) {
     if (Block::warp() == 0) {

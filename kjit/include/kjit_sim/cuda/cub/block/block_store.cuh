@@ -1,4 +1,4 @@
-// CUB's stores of a tile by a block, from threads that have their items in their order ("blocked") or every n-th.
+// CUB's stores of a tile by a block, from a blocked or striped arrangement.
 
 #pragma once
 
@@ -38,7 +38,7 @@ class BlockStore {
   void Store(Iterator to, T (&items)[kItems]) {
     Store(to, items, Block::kThreads * kItems);
   }
-  /// Of the tile's items the first `valid` are written.
+  /// Writes the first `valid` items of the tile.
   template <typename Iterator>
   void Store(Iterator to, T (&items)[kItems], int valid) {
     if constexpr (kThroughWarp) {

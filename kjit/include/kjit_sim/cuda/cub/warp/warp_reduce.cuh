@@ -1,4 +1,4 @@
-// CUB's reductions of a warp, or of a power of two of its lanes. The result is the first lane's.
+// CUB's reductions of a warp, or of a power of two of its lanes. The result is valid in the first lane.
 
 #pragma once
 
@@ -31,12 +31,12 @@ class WarpReduce {
   T Max(T value) { return Reduce(value, ::cuda::maximum<>()); }
   T Min(T value) { return Reduce(value, ::cuda::minimum<>()); }
 
-  /// Of each segment in its first lane. A segment begins at a lane with a head flag.
+  /// One result for each segment, in its first lane. A head flag marks the first lane of a segment.
   template <typename Flag, typename Op>
   T HeadSegmentedReduce(T value, Flag head_flag, Op op) {
     return segmented(value, flags(head_flag) >> 1, op);
   }
-  /// A segment ends at a lane with a tail flag.
+  /// A tail flag marks the last lane of a segment.
   template <typename Flag, typename Op>
   T TailSegmentedReduce(T value, Flag tail_flag, Op op) {
     return segmented(value, flags(tail_flag), op);

@@ -33,7 +33,7 @@ class WarpScan {
     InclusiveScan(input, output, op);
     aggregate = Lanes::of(output, LOGICAL_WARP_THREADS - 1);
   }
-  /// The first lane's output is undefined: its input here.
+  /// The first lane's output is undefined; here it is its input.
   template <typename Op>
   void ExclusiveScan(T input, T& output, Op op) {
     output = Lanes::before(Lanes::scan(input, op));

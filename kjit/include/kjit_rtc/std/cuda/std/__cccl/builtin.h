@@ -1,5 +1,5 @@
-// CUDA's C++ library asks here which builtins the compiler has, and GCC answers, which preprocesses: what NVRTC lacks
-// goes.
+// libcu++'s compiler builtins for the device half: GCC, which preprocesses, reports its own; those that NVRTC lacks are
+// undefined.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// CUDA's C++ library asks here which compiler reads it: NVRTC, though GCC preprocesses.
+// libcu++'s compiler detection for the device half: NVRTC, although GCC preprocesses.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 #include_next <cuda/std/__cccl/compiler.h>
 #pragma pop_macro("__GNUC__")
 
-// Named by it where GCC's library is there.
+// A namespace that libcu++ names if GCC's library is present.
 namespace __gnu_cxx {
 template <typename Iterator, typename Container>
 class __normal_iterator;

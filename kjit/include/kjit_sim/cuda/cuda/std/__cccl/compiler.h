@@ -1,4 +1,4 @@
-// libcu++ as it is for the host: what of it needs no GPU runs in simulated kernels too.
+// libcu++ configured for the host: its parts that need no GPU work in simulated kernels too.
 
 #pragma once
 

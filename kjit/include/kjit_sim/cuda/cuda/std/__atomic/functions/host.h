@@ -1,4 +1,4 @@
-// libcu++'s atomic operations as they are for the host; who looks again and again lets other threads run.
+// libcu++'s host atomics; polling loops yield to other threads.
 
 #pragma once
 
