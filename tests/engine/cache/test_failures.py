@@ -20,7 +20,7 @@ from kjit.engine.cache.failures import forget_all
 from kjit.engine.cache.store import Store
 from kjit.engine.compile import compile as build_compile
 from kjit.engine.compile.compile import compile_variant
-from kjit.engine.toolchain.toolchain import find_ninja
+from kjit.engine.toolchain.programs import find_ninja
 from kjit.errors import CompileError, KjitError
 from kjit.spec import CudaArch, Spec, Target, Variant
 

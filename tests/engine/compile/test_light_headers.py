@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kjit import load_jit
-from kjit.engine.toolchain.toolchain import kjit_include
+from kjit.engine.toolchain.locations import kjit_include
 
 SOURCE = r"""
 #include <tvm/ffi/container/tensor.h>
