@@ -28,7 +28,7 @@ from pathlib import Path
 
 import common
 
-from kjit.engine.compile.compile import wrapper_unit
+from kjit.engine.compile.plan import wrapper_unit
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.engine.toolchain.cuda import find_cuda
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include

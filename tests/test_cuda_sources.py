@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kjit
-from kjit.engine.compile.compile import wrapper_unit
+from kjit.engine.compile.plan import wrapper_unit
 from kjit.engine.miss import ensure_built
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.project import find_project

@@ -20,7 +20,8 @@ import torch
 from matrix import CUSTOM, GATHER, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
-from kjit.engine.compile.compile import compile_variant, wrapper_unit
+from kjit.engine.compile.compile import compile_variant
+from kjit.engine.compile.plan import wrapper_unit
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.env import CPU_CACHE_BYTES
 from kjit.project import find_project

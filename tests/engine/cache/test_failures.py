@@ -18,7 +18,7 @@ from kjit.engine import builder
 from kjit.engine.builder import build
 from kjit.engine.cache.failures import forget_all
 from kjit.engine.cache.store import Store
-from kjit.engine.compile import compile as build_compile
+from kjit.engine.compile import repeatable
 from kjit.engine.compile.compile import compile_variant
 from kjit.engine.toolchain.programs import find_ninja
 from kjit.errors import CompileError, KjitError
@@ -317,7 +317,7 @@ class TestNotRemembered:
         self, store: Store, broken: Variant, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         header_of(broken).unlink()
-        monkeypatch.setattr(build_compile, "read_answer", lambda _: None)
+        monkeypatch.setattr(repeatable, "read_answer", lambda _: None)
         fail(broken, store)
         fail(broken, store)
         assert len(compiles) == 2

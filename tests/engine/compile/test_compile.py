@@ -444,7 +444,7 @@ class TestFailures:
     def test_a_ninja_that_cannot_be_run_is_one_sentence(
         self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("kjit.engine.compile.compile.find_ninja", lambda: tmp_path / "gone" / "ninja")
+        monkeypatch.setattr("kjit.engine.compile.runners.find_ninja", lambda: tmp_path / "gone" / "ninja")
         with pytest.raises(ToolchainError, match=r"gone/ninja.\) cannot be run: No such file"):
             build(Spec("answer", cpp_files=[source]), staging)
 
@@ -458,7 +458,7 @@ class TestFailures:
             f'done\nexec {find_ninja()} "$@"\n'
         )
         old.chmod(0o755)
-        monkeypatch.setattr("kjit.engine.compile.compile.find_ninja", lambda: old)
+        monkeypatch.setattr("kjit.engine.compile.runners.find_ninja", lambda: old)
         assert build(Spec("answer", cpp_files=[source]), staging).library.exists()
 
     def fake_compiler(self, folder: Path, body: str) -> Toolchain:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kjit import doctor
-from kjit.engine.compile import compile as compile_module
+from kjit.engine.compile import plan as plan_module
 from kjit.engine.compile.compile import Built, compile_variant
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -105,7 +105,7 @@ class TestAnyLauncher:
         self, launch: Callable[[str], Path], tmp_path: Path, answer_op: WriteOp
     ) -> None:
         launch('"$@" && rm -f *.d')
-        with pytest.raises(ToolchainError, match=r"did not write which headers(.|\n)*KJIT_COMPILER_LAUNCHER"):
+        with pytest.raises(ToolchainError, match=r"without the list of the headers(.|\n)*KJIT_COMPILER_LAUNCHER"):
             build(answer_op(tmp_path / "project"), tmp_path / "staging")
 
     @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ class TestAnyLauncher:
         launch('exec "$@"')
         (tmp_path / "units").mkdir()
         (tmp_path / "units").chmod(0o777)
-        monkeypatch.setattr(compile_module, "lasting_folder", lambda: tmp_path / "units")
+        monkeypatch.setattr(plan_module, "lasting_folder", lambda: tmp_path / "units")
         build(cuda_op(tmp_path / "project"), tmp_path / "staging", CUDA)
         assert list((tmp_path / "units").iterdir()) == []
 
@@ -222,7 +222,7 @@ class TestSccache:
     def test_a_cuda_build_in_another_cache_is_served_by_it_with_what_ptxas_said(
         self, sccache: Sccache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(compile_module, "lasting_folder", lambda: tmp_path / "units")
+        monkeypatch.setattr(plan_module, "lasting_folder", lambda: tmp_path / "units")
         spec = cuda_op(tmp_path / "project")
         first = build(spec, tmp_path / "one" / "a1b2", CUDA)
         assert "CUBIN" not in sccache.hits()

@@ -330,7 +330,7 @@ class TestNvcc:
     def test_no_build_asks_for_ninja_not_even_where_a_header_is_missing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("kjit.engine.compile.compile.find_ninja", None)
+        monkeypatch.setattr("kjit.engine.compile.runners.find_ninja", None)
         refusals: list[Refusal] = []
         with pytest.raises(CompileError, match=r"missing\.h"):
             build(f'#include "missing.h"\n{OP}', tmp_path, target=Target.cuda("8.0"), on_refusal=refusals.append)
