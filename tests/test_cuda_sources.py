@@ -13,6 +13,7 @@ import pytest
 import kjit
 from kjit.engine.compile.plan import wrapper_unit
 from kjit.engine.miss import ensure_built
+from kjit.engine.toolchain.build_flags import nvcc_flags
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.project import find_project
 from kjit.runtime.declared import declared_in
@@ -77,7 +78,7 @@ def check_device_code(spec: kjit.Spec, arch: str, folder: Path) -> None:
     unit.write_text(wrapper_unit(list(spec.cuda_files), spec.cuda_wrappers, with_cuda_types=True))
     toolchain = Toolchain.for_target(kjit.Target.cuda(arch))
     assert toolchain.cuda is not None
-    flags = [flag for flag in toolchain.nvcc_flags(spec) if not flag.startswith("-gencode")]
+    flags = [flag for flag in nvcc_flags(toolchain, spec) if not flag.startswith("-gencode")]
     flags += [f"-arch=compute_{kjit.CudaArch.parse(arch).digits}", "-Werror=all-warnings", "-Xcicc", "-O0"]
     command = [toolchain.cuda.nvcc.path, *flags, "-ptx", "-o", folder / "unit.ptx", unit]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -158,7 +159,7 @@ def test_a_vector_of_pairs_is_one_load_and_one_store(tmp_path: Path) -> None:
     )
     toolchain = Toolchain.for_target(kjit.Target.cuda("9.0a"))
     assert toolchain.cuda is not None
-    flags = toolchain.nvcc_flags(kjit.Spec("copy", cuda_files=[tmp_path / "copy.cu"]))
+    flags = nvcc_flags(toolchain, kjit.Spec("copy", cuda_files=[tmp_path / "copy.cu"]))
     command = [
         str(toolchain.cuda.nvcc.path),
         *flags,

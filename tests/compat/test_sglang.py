@@ -14,6 +14,7 @@ import torch
 import kjit
 from kjit.compat import sglang as compat
 from kjit.engine import miss
+from kjit.engine.toolchain.build_flags import cxx_flags, nvcc_flags, sim_flags
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec, Target, Variant
 
@@ -243,9 +244,9 @@ class TestWhoDoesNotUseIt:
     def test_has_no_header_of_it_on_the_include_path(self, target: Target) -> None:
         spec = Spec("op", cpp_files=["/x.cpp"], cuda_files=["/x.cuh"])
         toolchain = Toolchain.for_target(target)
-        flags = toolchain.cxx_flags(spec)
-        flags += toolchain.sim_flags(spec) if target.is_simulated else []
-        flags += toolchain.nvcc_flags(spec) if target.kind == "cuda" else []
+        flags = cxx_flags(toolchain, spec)
+        flags += sim_flags(toolchain, spec) if target.is_simulated else []
+        flags += nvcc_flags(toolchain, spec) if target.kind == "cuda" else []
         folders = {flag.removeprefix("-I") for flag in flags}
         assert not [folder for folder in folders if "compat" in folder or (Path(folder) / "sgl_kernel").exists()]
 

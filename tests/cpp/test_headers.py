@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import kjit
+from kjit.engine.toolchain.build_flags import cxx_flags, nvcc_flags
 from kjit.engine.toolchain.cuda import wheel_homes
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -101,7 +102,7 @@ MODES = ("-DKJIT_PRECOMPILED", "-UKJIT_PRECOMPILED")
 def check_headers(compiler: str, target: Target, folder: Path, *headers: str, modes: Sequence[str] = MODES) -> None:
     """`headers` in one unit, with the warnings on."""
     toolchain = toolchain_of(compiler, target)
-    flags = without_own_headers(toolchain.cxx_flags(Spec("unit", cpp_files=[folder / "unit.cpp"])))
+    flags = without_own_headers(cxx_flags(toolchain, Spec("unit", cpp_files=[folder / "unit.cpp"])))
     if compiler == CLANG:
         flags = [*without_openmp(flags), *OF_THIS_CPU]
     for mode in modes:
@@ -163,7 +164,7 @@ def test_the_cases_compile_with_clang(case: Path) -> None:
     folders = [case.parent, *kjit.highway_include()] if case == HIGHWAY_CASES else []
     # The lowest level leaves the most targets to choose from.
     target = Target.cpu("x86-64-v2" if case == HIGHWAY_CASES and platform.machine() == "x86_64" else None)
-    flags = toolchain_of(CLANG, target).cxx_flags(Spec("unit", cpp_files=[case], extra_include_paths=folders))
+    flags = cxx_flags(toolchain_of(CLANG, target), Spec("unit", cpp_files=[case], extra_include_paths=folders))
     flags = [*without_openmp(without_own_headers(flags)), *OF_THIS_CPU]
     check([CLANG, *flags, f"-I{INCLUDE}", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", str(case)])
 
@@ -181,7 +182,7 @@ def check_with_nvcc(
             patch.setenv("KJIT_CUDA_HOME", str(home))
         toolchain = Toolchain.for_target(Target.cuda(ARCHS[0]))
     assert toolchain.cuda is not None
-    flags = toolchain.nvcc_flags(Spec("unit", cuda_files=[folder / "unit.cu"]))
+    flags = nvcc_flags(toolchain, Spec("unit", cuda_files=[folder / "unit.cu"]))
     # KJIT_CUDA_ARCH is left out, so the fallback compiles as well.
     flags = [flag for flag in flags if not flag.startswith(("-gencode", "-DKJIT_CUDA_ARCH"))]
     digits = [kjit.CudaArch.parse(arch).digits for arch in archs]
@@ -226,7 +227,7 @@ def test_the_headers_compile_together_for_every_architecture(
 def test_with_light_types_no_header_reads_cudas_for_half_and_8_bit_types(tmp_path: Path) -> None:
     toolchain = Toolchain.for_target(Target.cuda("9.0a"))
     assert toolchain.cuda is not None
-    flags = without_own_headers(toolchain.nvcc_flags(Spec("unit", cuda_files=[tmp_path / "unit.cu"])))
+    flags = without_own_headers(nvcc_flags(toolchain, Spec("unit", cuda_files=[tmp_path / "unit.cu"])))
     command = [str(toolchain.cuda.nvcc.path), *flags, f"-I{INCLUDE}", "-DKJIT_LIGHT_TYPES", "-x", "cu"]
     warnings = ["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra,-Wconversion"]
     depfile = tmp_path / "unit.d"
@@ -243,7 +244,7 @@ def test_light_types_chosen_too_late_are_an_error(tmp_path: Path) -> None:
     assert toolchain.cuda is not None
     late = tmp_path / "late.cu"
     late.write_text("#include <kjit/tensor.h>\n#define KJIT_LIGHT_TYPES\n#include <kjit/type.cuh>\n")
-    command = [str(toolchain.cuda.nvcc.path), *toolchain.nvcc_flags(Spec("late", cuda_files=[late]))]
+    command = [str(toolchain.cuda.nvcc.path), *nvcc_flags(toolchain, Spec("late", cuda_files=[late]))]
     done = subprocess.run([*command, "-E", str(late)], capture_output=True, text=True)
     assert done.returncode != 0
     assert "define it before the first #include" in done.stderr
@@ -253,6 +254,6 @@ def test_light_types_chosen_too_late_are_an_error(tmp_path: Path) -> None:
 def test_the_precompiled_part_compiles_without_a_warning(source: str, tmp_path: Path) -> None:
     target = Target.cpu() if source == "host.cpp" else Target.cuda(ARCHS[0])
     toolchain = Toolchain.for_target(target)
-    flags = toolchain.cxx_flags(Spec("unit", cpp_files=[SUPPORT / source]))
+    flags = cxx_flags(toolchain, Spec("unit", cpp_files=[SUPPORT / source]))
     command = [str(toolchain.cxx.path), *without_own_headers(flags), f"-I{INCLUDE}", *WARNINGS, "-DKJIT_PRECOMPILED"]
     check([*command, "-c", str(SUPPORT / source), "-o", str(tmp_path / "support.o")])

@@ -297,6 +297,7 @@ class Runner:
 
     def _compile(self, block: Block) -> None:
         """Compile a unit as a build of kjit would, and throw the result away."""
+        from kjit.engine.toolchain.build_flags import cxx_flags, nvcc_flags
         from kjit.engine.toolchain.toolchain import Toolchain
         from kjit.spec import Spec, Target
 
@@ -307,12 +308,12 @@ class Runner:
                 return
             toolchain = Toolchain.for_target(Target.cuda("9.0a"))
             assert toolchain.cuda is not None
-            flags = toolchain.nvcc_flags(Spec("page", cuda_files=[unit]))
+            flags = nvcc_flags(toolchain, Spec("page", cuda_files=[unit]))
             command = [str(toolchain.cuda.nvcc.path), *flags, "-Werror", "all-warnings", "-cubin"]
             command += ["-o", f"{unit}.cubin", str(unit)]
         else:
             toolchain = Toolchain.for_target(Target.cpu())
-            flags = toolchain.cxx_flags(Spec("page", cpp_files=[unit]))
+            flags = cxx_flags(toolchain, Spec("page", cpp_files=[unit]))
             command = [str(toolchain.cxx.path), *flags, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", str(unit)]
         done = subprocess.run(command, capture_output=True, text=True, env=self.environment, timeout=_TIMEOUT_S)
         assert done.returncode == 0, f"{block.place} does not compile:\n{done.stdout}{done.stderr}"

@@ -22,6 +22,7 @@ from signatures import signature_for
 
 from kjit.engine.compile.compile import compile_variant
 from kjit.engine.compile.plan import wrapper_unit
+from kjit.engine.toolchain.build_flags import cxx_flags, nvcc_flags
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.env import CPU_CACHE_BYTES
 from kjit.project import find_project
@@ -205,9 +206,10 @@ def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cud
     unit.write_text("\n".join([*top, *sources, "namespace kjit {", *exports, "}", ""]))
     toolchain = Toolchain.for_target(target)
     if device == "cpu":
-        command = [toolchain.cxx.path, *toolchain.cxx_flags(spec), "-Wall", "-Wextra", "-Werror", "-fsyntax-only", unit]
+        flags = [*cxx_flags(toolchain, spec), "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+        command = [toolchain.cxx.path, *flags, unit]
     else:
-        flags = [flag for flag in toolchain.nvcc_flags(spec) if not flag.startswith("-gencode")]
+        flags = [flag for flag in nvcc_flags(toolchain, spec) if not flag.startswith("-gencode")]
         assert toolchain.cuda is not None
         flags += ["-arch=compute_90a", "-Werror=all-warnings", "-ptx", "-o", "unit.ptx"]
         command = [toolchain.cuda.nvcc.path, *flags, unit]
@@ -293,7 +295,7 @@ def test_each_vector_of_a_row_is_read_by_one_load(project: Path, dtype: str) -> 
     unit.write_text(wrapper_unit(list(spec.cuda_files), spec.cuda_wrappers, with_cuda_types=True))
     toolchain = Toolchain.for_target(variant.target)
     assert toolchain.cuda is not None
-    run(toolchain.cuda.nvcc.path, *toolchain.nvcc_flags(spec), "-ptx", "-o", "unit.ptx", unit, cwd=project)
+    run(toolchain.cuda.nvcc.path, *nvcc_flags(toolchain, spec), "-ptx", "-o", "unit.ptx", unit, cwd=project)
     loads = []
     for kernel in (project / "unit.ptx").read_text().split(".entry")[1:]:
         vectors = re.match(r"\s*\w+7rowwiseI\w+?ELi(\d+)ELb[01]ELb[01]E", kernel)

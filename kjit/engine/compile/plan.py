@@ -27,7 +27,8 @@ from kjit.engine.compile.steps import Step, Unit
 from kjit.engine.compile.support import support_objects
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
-from kjit.engine.toolchain.toolchain import EXPORTS_SCRIPT, Toolchain
+from kjit.engine.toolchain.build_flags import EXPORTS_SCRIPT, cxx_flags, link_flags, nvcc_flags, sim_flags
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Export, Spec
 
 # `PyInit_` is the prefix of modules that Python itself loads (csrc/torch/).
@@ -56,7 +57,7 @@ def plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ..
     """
     steps: list[Step] = []
     if toolchain.target.is_simulated and (spec.cuda_files or spec.cuda_wrappers):
-        compiler = (str(toolchain.cxx.path), *links.flags(toolchain.sim_flags(spec), PLAIN_FOR_CXX))
+        compiler = (str(toolchain.cxx.path), *links.flags(sim_flags(toolchain, spec), PLAIN_FOR_CXX))
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_CXX):
             steps += _simulated_steps(unit, compiler, launcher, files_named(spec.extra_cuda_cflags, "nvcc"))
     elif toolchain.nvrtc is not None and (spec.cuda_files or spec.cuda_wrappers):
@@ -68,14 +69,14 @@ def plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ..
         # nvcc derives the paths of its parts from its own, so that must be plain, too, up to the toolkit's folder.
         nvcc_path = toolchain.cuda.nvcc.path
         nvcc = os.path.join(links.folder(str(nvcc_path.parent.parent), PLAIN_FOR_NVCC), *nvcc_path.parts[-2:])
-        flags = (*links.flags(toolchain.nvcc_flags(spec), PLAIN_FOR_NVCC, "nvcc"), "-x", "cu")
+        flags = (*links.flags(nvcc_flags(toolchain, spec), PLAIN_FOR_NVCC, "nvcc"), "-x", "cu")
         reads = files_named([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_NVCC):
             if launcher:
                 unit = _with_lasting_path(unit)
             steps.append(_compile_step(unit, launcher, (nvcc, *flags), reads, "nvcc"))
     if spec.cpp_files or spec.cpp_wrappers:
-        flags = (*links.flags(toolchain.cxx_flags(spec), PLAIN_FOR_CXX), "-x", "c++")
+        flags = (*links.flags(cxx_flags(toolchain, spec), PLAIN_FOR_CXX), "-x", "c++")
         for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, PLAIN_FOR_CXX):
             compiler = (str(toolchain.cxx.path), *flags)
             steps.append(_compile_step(unit, launcher, compiler, files_named(spec.extra_cflags)))
@@ -90,7 +91,7 @@ def plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ..
     library = f"{spec.name}.so"
     step = Step(library, (), objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=linked_by(spec.extra_ldflags))
     listing = [f"-Wl,--dependency-file={step.depfile}"] if lists_what_it_links(spec, toolchain) else []
-    libraries = resolve(toolchain.link_flags(spec), toolchain)
+    libraries = resolve(link_flags(toolchain, spec), toolchain)
     link = (str(toolchain.cxx.path), "-o", library, *objects, *libraries, *listing)
     return [*steps, replace(step, arguments=link)]
 
@@ -120,7 +121,7 @@ def _unbound_steps(spec: Spec, toolchain: Toolchain, objects: tuple[str, ...]) -
     """The commands that make stand-ins for functions that nothing defines."""
     library, unit, output = f"{spec.name}.unbound.so", f"{spec.name}.unbound.cpp", f"{spec.name}.unbound.o"
     compiler = str(toolchain.cxx.path)
-    libraries = resolve(toolchain.link_flags(spec), toolchain)
+    libraries = resolve(link_flags(toolchain, spec), toolchain)
     # Last, so that they take precedence: report undefined symbols, and link anyway.
     told = ("-Wl,-z,lazy", "-Wl,-z,defs", "-Wl,--warn-unresolved-symbols", "-Wl,--no-demangle")
     link = (compiler, "-o", library, *objects, *libraries, *told)

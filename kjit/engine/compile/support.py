@@ -29,6 +29,7 @@ from pathlib import Path
 
 from kjit import env
 from kjit.engine.cache.folders import close_to_others, make_private, read_own, refuse_unsafe
+from kjit.engine.toolchain.build_flags import simulator_flags, support_flags
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.engine.toolchain.memo import Stamp, stamp
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -126,12 +127,12 @@ def support_objects(toolchain: Toolchain) -> list[SupportObject]:
         names = (*names, "kernels")
     objects = [
         _support_object(
-            name, _CSRC / "support" / f"{name}.cpp", toolchain.support_flags(with_cuda=name != "host"), toolchain
+            name, _CSRC / "support" / f"{name}.cpp", support_flags(toolchain, with_cuda=name != "host"), toolchain
         )
         for name in names
     ]
     if target.is_simulated:
-        flags = toolchain.simulator_flags()
+        flags = simulator_flags(toolchain)
         for source in simulator_sources():
             if target.kind == "sim-check" or not source.name.startswith("check"):
                 objects.append(_support_object(f"sim_{source.stem}", source, flags, toolchain))

@@ -24,6 +24,7 @@ from kjit.engine.compile.steps import Step, Unit
 from kjit.engine.diagnostics.symbols import base_name, demangle
 from kjit.engine.key.flags import parse
 from kjit.engine.key.key import digest
+from kjit.engine.toolchain.build_flags import device_half_flags, host_half_flags, nvrtc_flags
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.memo import open_memo
@@ -78,16 +79,16 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     cubins = []
     for arch in toolchain.target.archs:
         plain = f"{unit.name}.sm_{arch.digits}.ii"
-        flags = tuple(links.flags(toolchain.device_half_flags(spec, arch), PLAIN_FOR_CXX))
+        flags = tuple(links.flags(device_half_flags(toolchain, spec, arch), PLAIN_FOR_CXX))
         yield preprocessed(plain, flags)
         cubin = f"{unit.name}.sm_{arch.digits}.cubin"
         call = (*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins), plain, cubin)
         yield Step(
-            cubin, (*call, *toolchain.nvrtc_options(spec, arch)), (plain,), reads=PROGRAMS, program="device_compiler"
+            cubin, (*call, *nvrtc_flags(toolchain, spec, arch)), (plain,), reads=PROGRAMS, program="device_compiler"
         )
         cubins.append(cubin)
     plain, cut, host = f"{unit.name}.ii", f"{unit.name}{_CUT}", f"{unit.name}.host.o"
-    flags = tuple(links.flags(toolchain.host_half_flags(spec), PLAIN_FOR_CXX))
+    flags = tuple(links.flags(host_half_flags(toolchain, spec), PLAIN_FOR_CXX))
     preprocess = preprocessed(plain, flags)
     yield preprocess
     # What -include names has been read, and would be once more.

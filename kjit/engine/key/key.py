@@ -23,6 +23,14 @@ from functools import lru_cache
 import kjit
 from kjit.engine.key.anchors import Anchors, straight
 from kjit.engine.key.flags import Dialect, map_paths
+from kjit.engine.toolchain.build_flags import (
+    cxx_flags,
+    flags_of_halves,
+    link_flags,
+    nvcc_flags,
+    sim_flags,
+    simulator_flags,
+)
 from kjit.engine.toolchain.locations import tvm_ffi_include
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
@@ -172,13 +180,13 @@ def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroun
     if known is not None:
         return known
     versions = {"format": FORMAT, "kjit": kjit.__version__, "tvm-ffi": tvm_ffi_version()}
-    flags = {"c++": toolchain.cxx_flags(spec), "link": toolchain.link_flags(spec)}
+    flags = {"c++": cxx_flags(toolchain, spec), "link": link_flags(toolchain, spec)}
     if toolchain.cuda is not None:
-        flags["nvcc"] = toolchain.nvcc_flags(spec)
+        flags["nvcc"] = nvcc_flags(toolchain, spec)
     if toolchain.nvrtc is not None:
-        flags |= toolchain.flags_of_halves(spec)
+        flags |= flags_of_halves(toolchain, spec)
     if toolchain.target.is_simulated:
-        flags |= {"simulated CUDA": toolchain.sim_flags(spec), "simulator": toolchain.simulator_flags()}
+        flags |= {"simulated CUDA": sim_flags(toolchain, spec), "simulator": simulator_flags(toolchain)}
     document = {
         "flags": {
             tool: _anchored(values, anchors, "nvcc" if tool == "nvcc" else "c++") for tool, values in flags.items()

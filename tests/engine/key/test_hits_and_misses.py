@@ -36,6 +36,7 @@ from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import Key
 from kjit.engine.outcomes import Started
 from kjit.engine.toolchain import toolchain
+from kjit.engine.toolchain.build_flags import cxx_flags
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
@@ -256,7 +257,7 @@ class TestNewFiles:
     def test_a_precompiled_header_that_newly_comes_before_a_header_is_a_miss(self, road: Road) -> None:
         text = road.header.read_text()
         road.header.write_text(answer(43))
-        flags = Toolchain.for_target(CPU).cxx_flags(road.variant().spec)
+        flags = cxx_flags(Toolchain.for_target(CPU), road.variant().spec)
         command = [Toolchain.for_target(CPU).cxx.path, *flags, "-x", "c++-header", road.header]
         assert road.ask() == (BUILT, 43)
         subprocess.run([*command, "-o", road.header.parent / "answer.h.gch"], check=True)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kjit.engine.toolchain import compilers, cpu, locations
+from kjit.engine.toolchain.build_flags import cxx_flags, link_flags, nvcc_flags
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec, Target
 
@@ -23,19 +24,19 @@ class TestFlags:
     def test_what_an_op_adds_comes_after_kjits_own_flags(self) -> None:
         spec = Spec("op", cuda_files=["/x.cu"], extra_cflags=["-O0"], extra_cuda_cflags=["-O1"], extra_ldflags=["-lm"])
         made = Toolchain.for_target(Target.cuda("9.0a"))
-        assert made.cxx_flags(spec).index("-O3") < made.cxx_flags(spec).index("-O0")
-        assert made.nvcc_flags(spec).index("-O3") < made.nvcc_flags(spec).index("-O1")
-        assert made.link_flags(spec).index("-shared") < made.link_flags(spec).index("-lm")
+        assert cxx_flags(made, spec).index("-O3") < cxx_flags(made, spec).index("-O0")
+        assert nvcc_flags(made, spec).index("-O3") < nvcc_flags(made, spec).index("-O1")
+        assert link_flags(made, spec).index("-shared") < link_flags(made, spec).index("-lm")
 
     def test_an_ops_headers_are_searched_before_kjits(self) -> None:
         spec = Spec("op", cpp_files=["/x.cpp"], extra_include_paths=["/mine"])
-        flags = Toolchain.for_target(Target.cpu()).cxx_flags(spec)
+        flags = cxx_flags(Toolchain.for_target(Target.cpu()), spec)
         assert flags.index("-I/mine") < flags.index(str(locations.kjit_include()))
 
     def test_code_for_this_cpu_is_made_for_the_cpu_only(self) -> None:
         spec = Spec("op", cpp_files=["/x.cpp"])
-        assert "-march=native" in Toolchain.for_target(Target.cpu()).cxx_flags(spec)
-        assert "-march=native" not in Toolchain.for_target(Target.cuda("9.0a")).cxx_flags(spec)
+        assert "-march=native" in cxx_flags(Toolchain.for_target(Target.cpu()), spec)
+        assert "-march=native" not in cxx_flags(Toolchain.for_target(Target.cuda("9.0a")), spec)
 
     @pytest.mark.parametrize(
         ("family", "version", "is_quiet"),
@@ -46,7 +47,7 @@ class TestFlags:
     ) -> None:
         made = Toolchain.for_target(Target.cpu())
         made = replace(made, cxx=replace(made.cxx, family=family, version=version))
-        flags = made.cxx_flags(Spec("op", cpp_files=["/x.cpp"]))
+        flags = cxx_flags(made, Spec("op", cpp_files=["/x.cpp"]))
         assert ("-Wno-invalid-feature-combination" in flags) == is_quiet
 
     def test_no_errno_and_no_trap_keep_loops_of_a_cpu_kernel_from_vectors(self) -> None:
@@ -54,33 +55,33 @@ class TestFlags:
         if platform.machine() == "x86_64":
             wanted.add("-mprefer-vector-width=512")
         spec = Spec("op", cpp_files=["/x.cpp"])
-        assert wanted <= set(Toolchain.for_target(Target.cpu()).cxx_flags(spec))
-        assert not wanted & set(Toolchain.for_target(Target.cuda("9.0a")).cxx_flags(spec))
+        assert wanted <= set(cxx_flags(Toolchain.for_target(Target.cpu()), spec))
+        assert not wanted & set(cxx_flags(Toolchain.for_target(Target.cuda("9.0a")), spec))
 
     def test_gcc_leaves_loops_that_copy_as_they_are_and_clang_is_not_told(self) -> None:
         made = Toolchain.for_target(Target.cpu())
         for family in ("gcc", "clang"):
             of_family = dataclasses.replace(made, cxx=dataclasses.replace(made.cxx, family=family))
-            flags = of_family.cxx_flags(Spec("op", cpp_files=["/x.cpp"]))
+            flags = cxx_flags(of_family, Spec("op", cpp_files=["/x.cpp"]))
             assert ("-fno-tree-loop-distribute-patterns" in flags) is (family == "gcc")
 
     def test_without_openmps_library_its_pragmas_still_make_vectors(self) -> None:
         made = Toolchain.for_target(Target.cpu())
         without = dataclasses.replace(made, cxx=dataclasses.replace(made.cxx, features=("native",)))
         spec = Spec("op", cpp_files=["/x.cpp"])
-        assert "-fopenmp-simd" in without.cxx_flags(spec)
-        assert "-fopenmp" not in without.cxx_flags(spec) + without.link_flags(spec)
-        assert "-fopenmp-simd" not in Toolchain.for_target(Target.cuda("9.0a")).cxx_flags(spec)
+        assert "-fopenmp-simd" in cxx_flags(without, spec)
+        assert "-fopenmp" not in cxx_flags(without, spec) + link_flags(without, spec)
+        assert "-fopenmp-simd" not in cxx_flags(Toolchain.for_target(Target.cuda("9.0a")), spec)
 
     def test_code_for_a_level_of_cpus_is_for_that_level_and_does_not_depend_on_this_cpu(self) -> None:
         level = cpu.levels()[0]
         made = Toolchain.for_target(Target.cpu(level.name))
-        flags = made.cxx_flags(Spec("op", cpp_files=["/x.cpp"]))
+        flags = cxx_flags(made, Spec("op", cpp_files=["/x.cpp"]))
         assert [flag for flag in flags if flag.startswith("-march")] == [f"-march={level.march}"]
         assert made.identity()["cpu"] is None
 
     def test_several_architectures_are_one_call_and_the_host_part_is_for_the_lowest(self) -> None:
-        flags = Toolchain.for_target(Target.cuda("9.0a", "9.0")).nvcc_flags(Spec("op", cuda_files=["/x.cu"]))
+        flags = nvcc_flags(Toolchain.for_target(Target.cuda("9.0a", "9.0")), Spec("op", cuda_files=["/x.cu"]))
         assert [flag for flag in flags if flag.startswith(("-gencode", "-DKJIT_CUDA_ARCH"))] == [
             "-gencode=arch=compute_90,code=sm_90",
             "-gencode=arch=compute_90a,code=sm_90a",
@@ -88,6 +89,6 @@ class TestFlags:
         ]
 
     def test_the_architecture_is_known_to_the_code(self) -> None:
-        flags = Toolchain.for_target(Target.cuda("10.0a")).nvcc_flags(Spec("op", cuda_files=["/x.cu"]))
+        flags = nvcc_flags(Toolchain.for_target(Target.cuda("10.0a")), Spec("op", cuda_files=["/x.cu"]))
         assert "-DKJIT_CUDA_ARCH=1000" in flags
         assert "-gencode=arch=compute_100a,code=sm_100a" in flags

@@ -9,6 +9,7 @@ import pytest
 from fakes import calls, write_cuda, write_gcc
 
 from kjit.engine.toolchain import compilers, memo, toolchain
+from kjit.engine.toolchain.build_flags import nvcc_flags
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError, UsageError
 from kjit.spec import Spec, Target
@@ -25,7 +26,7 @@ class TestToolchain:
         assert Toolchain.for_target(Target.cpu()).cuda is None
 
     def test_nvccs_host_compiler_is_the_one_that_was_found(self, cxx: Path) -> None:
-        flags = Toolchain.for_target(Target.cuda("9.0a")).nvcc_flags(Spec("op", cuda_files=["/x.cu"]))
+        flags = nvcc_flags(Toolchain.for_target(Target.cuda("9.0a")), Spec("op", cuda_files=["/x.cu"]))
         assert flags[flags.index("-ccbin") + 1] == str(cxx)
 
     def test_an_unknown_architecture_is_refused_before_a_compile(self) -> None:

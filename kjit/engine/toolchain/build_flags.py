@@ -1,0 +1,347 @@
+"""The flags of each command of a build, for a toolchain and a spec.
+
+Flags common to all ops are chosen here; those of an op come after them and take precedence. The meaning of given flags
+is in key/flags.py.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from kjit.engine.key.flags import for_host_compiler
+from kjit.engine.toolchain.cpu import find_level
+from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include, tvm_ffi_library
+from kjit.engine.toolchain.nvrtc import WRAPPED, nvrtc_options
+from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.runtime import cpu_features
+from kjit.spec import CudaArch, Spec
+
+EXPORTS_SCRIPT = "exports.map"
+"""The linker script that makes all symbols but the exports local: a file beside the link's output."""
+
+SIMULATED = ("-DKJIT_SIM=1", "-DKJIT_CUDA_ARCH=900")
+"""Flags of every unit of a simulated module: the simulated GPU is an sm_90."""
+
+SIMULATED_UNIT = "-DKJIT_SIM_UNIT=1"
+"""Suffixes of units with kernels, which the build rewrites."""
+
+SIMULATOR_CHECKS = "-DKJIT_SIM_CHECK=1"
+
+SIMULATOR_HEADER = "kjit_sim/sim.h"
+"""Included first in a simulated CUDA unit; it defines what nvcc would define."""
+
+# A process loads dozens of these libraries. With two segments instead of four, and no pages to protect after
+# relocation, the kernel maps one in two thirds of the time. In exchange, some tables of pointers are not read-only;
+# others are writable anyway, for lazy binding. An op's own flags take precedence (`-Wl,-z,relro`).
+_QUICK_TO_MAP = ("-Wl,-z,noseparate-code", "-Wl,-z,norelro")
+
+
+def cxx_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
+    """The flags for a C++ unit of `spec`."""
+    flags = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
+    if toolchain.target.level is not None:
+        flags.append(f"-march={find_level(toolchain.target.level).march}")
+    elif toolchain.is_native:
+        flags.append("-march=native")
+        if toolchain.cxx.family == "clang" and toolchain.cxx.version >= (18, 0):
+            # clang warns in each compile for a CPU with AVX10, about its own detection of that CPU.
+            flags.append("-Wno-invalid-feature-combination")
+    if toolchain.target.kind == "cpu":
+        flags += _vector_flags(toolchain)
+        # `omp simd` is effective without OpenMP's library.
+        flags.append("-fopenmp" if toolchain.has_openmp else "-fopenmp-simd")
+    if toolchain.target.arch is not None:
+        flags.append(f"-DKJIT_CUDA_ARCH={toolchain.target.arch.number}")
+    if toolchain.target.is_simulated:
+        flags += _simulated(toolchain)
+    return [*flags, *spec.extra_cflags, *_header_search(toolchain, spec.extra_include_paths)]
+
+
+def sim_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
+    """The flags for a CUDA unit of `spec` that the C++ compiler compiles for the simulator.
+
+    Raises:
+        ValueError: this is a toolchain for another target.
+    """
+    if not toolchain.target.is_simulated:
+        raise ValueError(f"a toolchain for {toolchain.target} is not one for the simulator")
+    # Debug information, for source lines in debuggers and checks; addr2line reads version 4 better than 5.
+    # Contraction of products and sums, as on a GPU. As there, a vector at a misaligned address is an error of the
+    # launch rather than a crash, and so are variables that exceed a thread's stack, whose pages are touched in
+    # order.
+    flags = ["-std=c++20", "-O2", "-gdwarf-4", "-ffp-contract=fast", "-fsanitize=alignment", SIMULATED_UNIT]
+    flags.append("-fstack-clash-protection")
+    # A fault in a function of the C library is reported at its call.
+    flags.append("-fno-optimize-sibling-calls")
+    if _has_fma():
+        flags.append("-mfma")
+    flags += _simulated(toolchain)
+    if toolchain.target.kind == "sim-check":
+        flags += [SIMULATOR_CHECKS, "-fsanitize=thread", "-fno-omit-frame-pointer"]
+        # Volatile accesses to global memory are not races: kernels communicate by them.
+        flags += (
+            ["--param", "tsan-distinguish-volatile=1"]
+            if toolchain.cxx.family == "gcc"
+            else ["-mllvm", "-tsan-distinguish-volatile=1"]
+        )
+        # Else g++ inlines the copy, and it is not checked.
+        flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
+    if toolchain.cxx.family == "clang":
+        flags.append("-Qunused-arguments")
+    own = for_host_compiler(spec.extra_cuda_cflags)
+    return [*flags, *own, *_header_search(toolchain, spec.extra_include_paths)]
+
+
+def support_flags(toolchain: Toolchain, *, with_cuda: bool) -> list[str]:
+    """The flags for the precompiled part of kjit's headers (support.py), the same for all targets except the
+    simulator's."""
+    # -O1, as none of it is in a loop over elements, and the first build on a machine waits for it. A section per
+    # function, so that a module contains only those that it uses.
+    flags = ["-std=c++20", "-O1", "-ffunction-sections", "-fdata-sections"]
+    if toolchain.target.is_simulated:
+        flags += _simulated(toolchain)
+    else:
+        flags += ["-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
+    return [*flags, *_header_search(toolchain, (), with_cuda=with_cuda or toolchain.target.is_simulated)]
+
+
+def simulator_flags(toolchain: Toolchain) -> list[str]:
+    """The flags for the simulator's own sources."""
+    flags = ["-std=c++20", "-O2", "-g1", *_simulated(toolchain)]
+    if toolchain.target.kind == "sim-check":
+        flags.append(SIMULATOR_CHECKS)
+    return [*flags, *_header_search(toolchain, ())]
+
+
+def nvcc_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
+    """The flags for a CUDA unit of `spec`.
+
+    Raises:
+        ValueError: this is a toolchain for the CPU.
+    """
+    arch = toolchain.target.arch
+    if arch is None:
+        raise ValueError("a toolchain for the CPU has no nvcc")
+    return [
+        "-std=c++20",
+        "-O3",
+        "--expt-relaxed-constexpr",
+        "-ccbin",
+        str(toolchain.cxx.path),
+        *(f"-gencode=arch=compute_{each.digits},code=sm_{each.digits}" for each in toolchain.target.archs),
+        f"-DKJIT_CUDA_ARCH={arch.number}",
+        "-DKJIT_PRECOMPILED",
+        "-Xcompiler",
+        ",".join(["-fPIC", "-fvisibility=hidden", *_names_as_written(toolchain)]),
+        # Registers, shared memory and spills of each kernel, for `kjit build`'s table.
+        "-Xptxas=-v",
+        # Host and device preprocess the unit side by side.
+        "-t",
+        "2",
+        *spec.extra_cuda_cflags,
+        *_include_flags(spec.extra_include_paths, ()),
+    ]
+
+
+def host_half_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
+    """The flags for preprocessing and compiling the host half of a CUDA unit of `spec`.
+
+    Raises:
+        ValueError: this is no toolchain with NVRTC.
+    """
+    return [
+        *_of_both_halves(toolchain),
+        "-D__NVCC__=1",
+        *("-O3", "-fPIC", "-fvisibility=hidden"),
+        # CUB gives members the names of classes, which nvcc's front end accepts.
+        *(["-Wno-changes-meaning"] if toolchain.cxx.family == "gcc" and toolchain.cxx.version >= (13, 0) else []),
+        # Kernels have no bodies there, and what has been preprocessed needs no folders.
+        *(
+            ["-Wno-undefined-internal", "-Wno-undefined-inline", "-Qunused-arguments"]
+            if toolchain.cxx.family == "clang"
+            else []
+        ),
+        *for_host_compiler([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()]),
+        *(f"-I{path}" for path in spec.extra_include_paths),
+        *_light_headers(toolchain),
+        *_header_search(toolchain, ()),
+        "-include",
+        str(kjit_include() / "kjit_rtc" / "host.h"),
+    ]
+
+
+def device_half_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
+    """The flags for preprocessing, by the C++ compiler, the device half of a CUDA unit of `spec` for `arch`.
+
+    Raises:
+        ValueError: this is no toolchain with NVRTC.
+    """
+    flags = [*spec.extra_cuda_cflags, *toolchain.flags_from_environment()]
+    macros = [f"-D__CUDA_ARCH__={arch.number}", "-D__CUDACC_RTC__=1"]
+    if arch.suffix == "a":
+        macros += [f"-D__CUDA_ARCH_FEAT_SM{arch.digits[:-1]}_ALL", f"-D__CUDA_ARCH_SPECIFIC__={arch.number}"]
+    if arch.suffix:
+        macros.append(f"-D__CUDA_ARCH_FAMILY_SPECIFIC__={arch.number}")
+    if any(flag.lstrip("-") == "use_fast_math" for flag in flags):
+        macros.append("-D__USE_FAST_MATH__=1")
+    stand_ins = kjit_include() / "kjit_rtc"
+    return [
+        *_of_both_halves(toolchain),
+        *macros,
+        # NVRTC has no `std::type_info`.
+        "-fno-rtti",
+        *for_host_compiler(flags),
+        *(f"-I{path}" for path in spec.extra_include_paths),
+        # Not -isystem: a compiler wrapper may use that for its own library, before these.
+        f"-I{stand_ins / 'std'}",
+        *_light_headers(toolchain),
+        *_header_search(toolchain, ()),
+        "-include",
+        str(stand_ins / "device.h"),
+    ]
+
+
+def nvrtc_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
+    """The options with which NVRTC compiles the preprocessed device half.
+
+    Raises:
+        OnlyNvccError: a flag is for nvcc alone.
+    """
+    own = nvrtc_options([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()])
+    return [*_nvrtc_options(arch), *own]
+
+
+def flags_of_halves(toolchain: Toolchain, spec: Spec) -> dict[str, list[str]]:
+    """All flags for the halves of a CUDA unit of `spec`, by purpose, including those for the fallback to nvcc."""
+    flags = {"the host half": host_half_flags(toolchain, spec)}
+    for arch in toolchain.target.archs:
+        flags[f"the device half of sm_{arch.digits}"] = device_half_flags(toolchain, spec, arch)
+        flags[f"NVRTC for sm_{arch.digits}"] = _nvrtc_options(arch)
+    return flags
+
+
+def link_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
+    """The flags after the objects in the link of `spec`'s library.
+
+    Libraries are named by soname, and no path is stored: tvm-ffi and the CUDA runtime are already in the process
+    that loads the module. An undefined symbol is an error of the build, not of a later call.
+    """
+    tvm_ffi = tvm_ffi_library()
+    flags = ["-shared", "-Wl,--as-needed", "-Wl,--no-undefined", f"-Wl,--version-script={EXPORTS_SCRIPT}"]
+    if (spec.cpp_wrappers or not spec.cpp_files) and (spec.cuda_wrappers or not spec.cuda_files):
+        # Remove functions of kjit's headers that no export reaches: the code of a unit with exports is one section.
+        # Not if a source exports for itself: one without an export would silently be dropped.
+        flags.append("-Wl,--gc-sections")
+    flags += _QUICK_TO_MAP
+    if toolchain.nvrtc is not None:
+        flags += [f"-Wl,--wrap={name}" for name in WRAPPED]
+    if toolchain.has_openmp:
+        flags.append("-fopenmp")
+    if toolchain.target.is_simulated:
+        # The simulator's CUDA runtime takes precedence over one in the process.
+        flags += ["-Wl,-Bsymbolic", "-pthread", "-ldl", "-lrt"]
+    if spec.extra_ldflags:
+        # A symbol missing in an op's own library is an error of the load, rather than a crash in a later call.
+        flags.append("-Wl,-z,now")
+    flags += spec.extra_ldflags
+    flags += [f"-L{tvm_ffi.parent}", "-ltvm_ffi"]
+    if toolchain.cuda is not None:
+        # Folders for an op's own -lcublas or -lcuda.
+        flags += [f"-L{toolchain.cuda.lib_dir}", f"-L{toolchain.cuda.lib_dir / 'stubs'}", str(toolchain.cuda.cudart)]
+    return flags
+
+
+def _vector_flags(toolchain: Toolchain) -> list[str]:
+    """Flags that allow vectorised loops over elements on the CPU, without changes of results."""
+    # A square root that sets errno, or a comparison that may trap, is not vectorised.
+    flags = ["-fno-math-errno", "-fno-trapping-math"]
+    if platform.machine() == "x86_64":
+        # The widest on any CPU: kjit/cpu.h converts halves in vectors of that size.
+        flags.append("-mprefer-vector-width=512")
+    if toolchain.cxx.family == "gcc":
+        # No replacement of copy loops by memcpy, which would hide their writes from kjit/streaming.h.
+        flags.append("-fno-tree-loop-distribute-patterns")
+    return flags
+
+
+def _light_headers(toolchain: Toolchain) -> list[str]:
+    """The folder of headers that stand in for tvm-ffi's."""
+    return ["-isystem", str(kjit_include() / "kjit_light")] if toolchain.has_light_headers else []
+
+
+def _of_both_halves(toolchain: Toolchain) -> list[str]:
+    """The macros that nvcc defines, and those that kjit defines for nvcc."""
+    if toolchain.nvrtc is None or toolchain.target.arch is None:
+        raise ValueError(f"a toolchain for {toolchain.target} without NVRTC")
+    major, minor = toolchain.nvrtc.version
+    return [
+        "-std=c++20",
+        f"-DKJIT_CUDA_ARCH={toolchain.target.arch.number}",
+        "-DKJIT_PRECOMPILED",
+        "-D__CUDACC__=1",
+        f"-D__CUDACC_VER_MAJOR__={major}",
+        f"-D__CUDACC_VER_MINOR__={minor}",
+        "-D__CUDACC_VER_BUILD__=0",
+        f"-D__CUDA_API_VER_MAJOR__={major}",
+        f"-D__CUDA_API_VER_MINOR__={minor}",
+        f"-D__CUDA_ARCH_LIST__={','.join(str(arch.number) for arch in toolchain.target.archs)}",
+        "-D__CUDACC_RELAXED_CONSTEXPR__=1",
+        "-D__CUDACC_DEVICE_ATOMIC_BUILTINS__=1",
+        "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1",
+    ]
+
+
+def _header_search(toolchain: Toolchain, own: Sequence[str], *, with_cuda: bool = True) -> list[str]:
+    """The folders of headers for the C++ compiler."""
+    cuda = toolchain.cuda_include_dirs if with_cuda else ()
+    return [*_names_as_written(toolchain), *_include_flags(own, cuda, simulated=toolchain.target.is_simulated)]
+
+
+def _names_as_written(toolchain: Toolchain) -> list[str]:
+    """By default GCC lists `/app/pkg/../inc/a.h` of a system folder as `/app/inc/a.h`, which hides that it moves
+    with `pkg`."""
+    return ["-fno-canonical-system-headers"] if toolchain.cxx.family == "gcc" else []
+
+
+def _simulated(toolchain: Toolchain) -> list[str]:
+    """The flags of every unit of a simulated module."""
+    flags = ["-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing"]
+    if toolchain.cxx.family == "gcc":
+        # Each module has `__shared__` variables of its own.
+        flags.append("-fno-gnu-unique")
+    return [*flags, "-DKJIT_PRECOMPILED", *SIMULATED, "-include", SIMULATOR_HEADER]
+
+
+def _nvrtc_options(arch: CudaArch) -> list[str]:
+    return [
+        "--std=c++20",
+        f"--gpu-architecture=sm_{arch.digits}",
+        # As for nvcc: registers, shared memory and spills of each kernel.
+        "--ptxas-options=-v",
+        "--device-int128",
+        # The preprocessed unit contains `std::move` of its own library.
+        "--no-source-include",
+        "--builtin-move-forward=false",
+    ]
+
+
+@lru_cache(maxsize=1)
+def _has_fma() -> bool:
+    """Whether this is an x86 CPU with fused multiply-add, which compilers use there only on request."""
+    return platform.machine() == "x86_64" and "fma" in cpu_features()
+
+
+def _include_flags(own: Sequence[str], cuda: Sequence[Path], *, simulated: bool = False) -> list[str]:
+    """Header search: the op's folders, the simulator's stand-ins for some of CUDA's, kjit's, tvm-ffi's, CUDA's.
+
+    All but the op's own are system folders, so that `-Wall` in an op's flags applies to the op only.
+    """
+    stand_ins = (kjit_include() / "kjit_sim" / "cuda",) if simulated else ()
+    system = (*stand_ins, kjit_include(), tvm_ffi_include(), *(path for path in cuda if path != Path("/usr/include")))
+    flags = [f"-I{path}" for path in own]
+    for path in system:
+        flags += ["-isystem", str(path)]
+    return flags
