@@ -591,17 +591,6 @@ void require(const TVMFFIAny& value, Position at);
 template <typename T>
 concept LightValue = requires { requires ::tvm::ffi::KjitValue<T, void>::kIsKnown; };
 
-/// `value` as a `T`, as tvm-ffi converts it; empty if it does not.
-template <typename T>
-auto converted(const TVMFFIAny& value) {
-  if constexpr (LightValue<T>) {
-    return ::tvm::ffi::KjitValue<T, void>::take(value);
-  } else {
-    using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
-    return AnyView::CopyFromTVMFFIAny(value).template try_cast<T>();
-  }
-}
-
 /// The converted value, or an error if tvm-ffi could not convert it.
 template <typename T, typename Converted>
 T value_of(Converted&& converted, Position at, const TVMFFIAny& value) {
@@ -646,14 +635,18 @@ T argument(const TVMFFIAny& value, Position at) {
     return string_of(value, at);
   } else if constexpr (RawPointer<T>) {
     return static_cast<T>(pointer_of(value, at));
+  } else if constexpr (LightValue<T>) {
+    require<T>(value, at);
+    return value_of<T>(::tvm::ffi::KjitValue<T, void>::take(value), at, value);
   } else {
     using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
-    static_assert(Complete<AnyView> || LightValue<T>, "an export cannot take this type");
+    static_assert(Complete<AnyView>, "an export cannot take this type");
+    const AnyView view = AnyView::CopyFromTVMFFIAny(value);
     if constexpr (AnyValue<T>) {
-      return T(AnyView::CopyFromTVMFFIAny(value));
+      return T(view);
     } else {
       require<T>(value, at);
-      return value_of<T>(converted<T>(value), at, value);
+      return value_of<T>(view.template try_cast<T>(), at, value);
     }
   }
 }

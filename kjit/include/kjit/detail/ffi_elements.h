@@ -146,11 +146,21 @@ void require_items(const Items& items, Position at) {
 }
 
 template <typename T>
+void require_convertible(const TVMFFIAny& value, Position at) {
+  if constexpr (LightValue<T>) {
+    if (!::tvm::ffi::KjitValue<T, void>::take(value).has_value()) not_of_type(at, named<T>(), value);
+  } else {
+    using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
+    if (!AnyView::CopyFromTVMFFIAny(value).template try_cast<T>().has_value()) not_of_type(at, named<T>(), value);
+  }
+}
+
+template <typename T>
 void require(const TVMFFIAny& value, Position at) {
   if constexpr (Plain<T>) {
     static_cast<void>(argument<T>(value, at));
     if constexpr (std::is_arithmetic_v<T>) {  // a value that only kjit knows
-      if (!converted<T>(value).has_value()) not_of_type(at, named<T>(), value);
+      require_convertible<T>(value, at);
     }
   } else if constexpr (MayBeNone<T>) {
     if (value.type_index == kTVMFFINone) return;
@@ -195,7 +205,7 @@ void require(const TVMFFIAny& value, Position at) {
       constexpr bool kIsClass = std::is_class_v<T>;  // pointers may be null
       if (kIsClass && !takes_none<T>::value && value.type_index == kTVMFFINone) not_of_type(at, named<T>(), value);
       if (tensor_of(value) != nullptr) require_readable(value, at);
-      if (!converted<T>(value).has_value()) not_of_type(at, named<T>(), value);
+      require_convertible<T>(value, at);
     }
   }
 }
