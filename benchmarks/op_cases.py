@@ -65,12 +65,12 @@ def _providers(case: Case) -> list[tuple[str, Callable[..., Any]]]:
 
 
 def measured(case: Case, rows: int, provider: str) -> kjit.benchmark.BenchTime:
-    """The time of one call, with data that is in no cache, unless it is small."""
+    """The time of one call, with a cold cache unless the data is small."""
     if not torch.cuda.is_available():
         raise RuntimeError("needs an NVIDIA GPU")
     function = dict(_providers(case))[provider]
     if provider == "torch.compile":
-        torch.compiler.reset()  # or it would compile for no size in particular
+        torch.compiler.reset()  # otherwise it would compile for dynamic sizes
         function = torch.compile(function)
     sets = kjit.benchmark.rotated(lambda: case.make(rows), nbytes=case.nbytes(rows), device=DEVICE)
     return kjit.benchmark.run_benchmark([functools.partial(function, *each) for each in sets], device=DEVICE)

@@ -14,7 +14,7 @@ using namespace kjit;
 
 template <typename T, int64_t constant>
 struct AddConstant {
-  /// The math of an element: a value of each tensor, in compute_t<T>: float for narrower types.
+  /// The math of one element, from one value of each tensor, in compute_t<T>: float for narrower types.
   KJIT_MATH void element(compute_t<T> x, compute_t<T>& out) const {
     // The math, as in `reference` of tests/ops/test_add_constant.py.
     out = x + constant;

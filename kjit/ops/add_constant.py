@@ -19,14 +19,14 @@ DTYPES = (torch.int32, torch.float32, torch.float16, torch.bfloat16)
 
 
 class Exports(Protocol):
-    """What a compiled module has, as editors and type checkers see it."""
+    """The exports of a compiled module, for editors and type checkers."""
 
     def add_constant(self, x: torch.Tensor, out: torch.Tensor, /) -> None: ...
 
 
 @kjit.module(exports=Exports, variants=kjit.product(dtype=DTYPES, constant=[1]))
 def _add_constant(dtype: torch.dtype, constant: int) -> kjit.Spec:
-    """What the module of one variant is built from, and what it exports."""
+    """The sources and exports of the module for one variant."""
     if dtype not in DTYPES:
         raise TypeError(f"add_constant: {dtype} is not one of {DTYPES}")
     args = kjit.make_cpp_args(dtype, constant)
@@ -42,7 +42,7 @@ def _add_constant(dtype: torch.dtype, constant: int) -> kjit.Spec:
 
 
 def _empty(x: torch.Tensor) -> torch.Tensor:
-    """Allocate what the op returns; `torch.compile` learns shape and dtype here."""
+    """Allocate the outputs; `torch.compile` infers shapes and dtypes from this."""
     return torch.empty_like(x)
 
 

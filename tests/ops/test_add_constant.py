@@ -9,7 +9,7 @@ from kjit.ops.add_constant import DTYPES, _add_constant, add_constant
 
 
 def reference(x: torch.Tensor, constant: int = 1) -> torch.Tensor:
-    """What the op gives, in plain PyTorch; the benchmark times this too."""
+    """The results of the op in plain PyTorch; the benchmark times this too."""
     # The math, as in kjit/csrc/add_constant.h.
     return x + constant
 
@@ -19,7 +19,7 @@ def make_inputs(
     dtype: torch.dtype,
     device: str,
 ) -> dict[str, Any]:
-    """Arguments for a call, and no number of them the default."""
+    """Arguments for a call, with non-default numbers."""
     return {
         "x": kjit.testing.random_tensor(shape, dtype, device),
         "constant": 1,
@@ -34,7 +34,7 @@ class TestAddConstant(
     inputs=make_inputs,
     dtypes=DTYPES,
 ):
-    """What every op is held to; tests of its own are methods beside these."""
+    """The tests of every op; add its own as methods."""
 
     shape = (1001,)
     shapes = (*kjit.testing.boundary_shapes((None,)), (), (3, 5, 7), (2, 0, 3))

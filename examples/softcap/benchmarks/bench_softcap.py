@@ -13,7 +13,7 @@ from kernels.softcap import DTYPES, softcap
 
 import kjit.benchmark
 
-# What is compared, and on which inputs, is the test's.
+# The test defines the reference and the inputs.
 TESTS = Path(__file__).parents[1] / "tests"
 TEST = kjit.benchmark.load_file(TESTS / "test_softcap.py")
 reference, make_inputs = TEST.reference, TEST.make_inputs
@@ -21,17 +21,17 @@ DEVICES = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
 
 
 def bytes_moved(size: int, dtype: torch.dtype, **_: object) -> int:
-    """What one call reads and writes."""
+    """The bytes that one call reads and writes."""
     return size * 2 * dtype.itemsize
 
 
 def measure(size: int, dtype: torch.dtype, device: str, provider: str) -> kjit.benchmark.BenchTime:
-    """The time of one call, with data that is in no cache, unless it is small."""
+    """The time of one call, with a cold cache unless the data is small."""
     function: Callable[..., Any] = softcap
     if provider != "kjit":
         function = reference
     if provider == "torch.compile":
-        torch.compiler.reset()  # or it would compile for no size in particular
+        torch.compiler.reset()  # otherwise it would compile for dynamic sizes
         function = torch.compile(function)
     sets = kjit.benchmark.rotated(
         lambda: make_inputs((size,), dtype, device),

@@ -20,14 +20,14 @@ DTYPES = (torch.float32, torch.bfloat16)
 
 
 class Exports(Protocol):
-    """What a compiled module has, as editors and type checkers see it."""
+    """The exports of a compiled module, for editors and type checkers."""
 
     def softcap(self, x: torch.Tensor, cap: float, out: torch.Tensor, /) -> None: ...
 
 
 @kjit.module(exports=Exports, variants=kjit.product(dtype=DTYPES))
 def _softcap(dtype: torch.dtype) -> kjit.Spec:
-    """What the module of one variant is built from, and what it exports."""
+    """The sources and exports of the module for one variant."""
     if dtype not in DTYPES:
         raise TypeError(f"softcap: {dtype} is not one of {DTYPES}")
     args = kjit.make_cpp_args(dtype)
@@ -44,7 +44,7 @@ def _softcap(dtype: torch.dtype) -> kjit.Spec:
 
 
 def _empty(x: torch.Tensor) -> torch.Tensor:
-    """Allocate what the op returns; `torch.compile` learns shape and dtype here."""
+    """Allocate the outputs; `torch.compile` infers shapes and dtypes from this."""
     return torch.empty_like(x)
 
 

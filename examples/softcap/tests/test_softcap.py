@@ -11,12 +11,12 @@ import kjit.testing
 
 
 def reference(x: torch.Tensor, cap: float = 30.0) -> torch.Tensor:
-    """What the op gives, in plain PyTorch; the benchmark times this too."""
+    """The results of the op in plain PyTorch; the benchmark times this too."""
     return cap * torch.tanh(x / cap)
 
 
 def make_inputs(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> dict[str, Any]:
-    """Arguments for a call, and no number of them the default."""
+    """Arguments for a call, with non-default numbers."""
     return {
         "x": kjit.testing.random_tensor(shape, dtype, device),
         "cap": 0.5,
@@ -31,7 +31,7 @@ class TestSoftcap(
     inputs=make_inputs,
     dtypes=DTYPES,
 ):
-    """What every op is held to; tests of its own are methods beside these."""
+    """The tests of every op; add its own as methods."""
 
     shape = (1001,)
     shapes = (*kjit.testing.boundary_shapes((None,)), (), (3, 5, 7), (2, 0, 3))

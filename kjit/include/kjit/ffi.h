@@ -587,7 +587,7 @@ concept AnyValue = std::same_as<T, typename dependent<::tvm::ffi::Any, T>::type>
 template <typename T>
 void require(const TVMFFIAny& value, Position at);
 
-/// What the light headers that stand in for tvm-ffi's convert (kjit_light/tvm.h).
+/// A type that the light replacement of tvm-ffi's headers converts (kjit_light/tvm.h).
 template <typename T>
 concept LightValue = requires { requires ::tvm::ffi::KjitValue<T, void>::kIsKnown; };
 
@@ -846,8 +846,8 @@ struct TypeTraits<kjit::host::ffi::Tensor, void> : kjit::ffi_details::TvmTraits<
     return ::kjit::ffi_details::invoke((__VA_ARGS__), #Name, kjit_args, kjit_count, kjit_result); \
   }
 
-/// Instantiates a function where an editor reads the file, `KJIT_EDITOR_CHECKS(Scale<fp32_t>::run);`, so that it shows
-/// a mistake that only an instance has. Once a file; in a build it is nothing.
+/// Instantiates a function if an editor reads the file, `KJIT_EDITOR_CHECKS(Scale<fp32_t>::run);`, so that it shows
+/// errors that only an instance has. Once in a file; no effect in a build.
 #ifdef KJIT_EDITOR
 #define KJIT_EDITOR_CHECKS(...) [[maybe_unused]] constexpr auto* kjit_editor_checks = &__VA_ARGS__
 #else

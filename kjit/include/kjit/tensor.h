@@ -346,7 +346,7 @@ class TensorMatcher {
   /// Throws unless `view` matches and its data is aligned to its element size. `name` identifies it in the message.
   TensorMatcher& verify(const TensorView& view, const char* name, DebugInfo where = {});
   TensorMatcher& verify(const TensorView& view, DebugInfo where = {}) { return verify(view, nullptr, where); }
-  /// The same for a tensor that may be absent: then nothing is checked.
+  /// The same for a tensor that may be absent, then without a check.
   TensorMatcher& verify(const Optional<TensorView>& view, const char* name, DebugInfo where = {}) {
     return view.has_value() ? verify(view.value(), name, where) : *this;
   }
@@ -374,7 +374,7 @@ class TensorMatcher {
   SymbolicDevice own_device_;
 };
 
-/// The data of a tensor as a kernel takes it: `data_of<const T>(x)`; null for one that is absent.
+/// The data pointer of a tensor as a kernel parameter: `data_of<const T>(x)`; null if it is absent.
 template <typename T>
 T* data_of(const TensorView& tensor) {
   return static_cast<T*>(tensor.data_ptr());

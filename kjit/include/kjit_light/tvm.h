@@ -2,8 +2,8 @@
 // `TensorView`, `Tensor`, `Optional`, and exports of functions that take these and numbers.
 //
 // CUDA units that are compiled in two halves include it under the names of tvm-ffi's own headers
-// (kjit/engine/toolchain/toolchain.py), which take longer to read than most kernels to compile. What is here does what
-// tvm-ffi's does, to the words of an error; what is not here does not compile, and then the unit is compiled with
+// (kjit/engine/toolchain/toolchain.py), which take longer to parse than most kernels to compile. It behaves as tvm-ffi
+// does, including the texts of errors. A unit that uses other parts does not compile, and is then compiled with
 // tvm-ffi's own headers (kjit/engine/compile/compile.py).
 
 #pragma once
@@ -37,7 +37,7 @@
 
 namespace tvm::ffi {
 
-/// An error with a kind (`TypeError`), a message and a backtrace: a reference to an object of tvm-ffi's.
+/// An error with a kind (`TypeError`), a message and a backtrace: a reference to a tvm-ffi object.
 class Error : public std::exception {
  public:
   Error(const std::string& kind, const std::string& message, const std::string& backtrace) {
@@ -55,7 +55,7 @@ class Error : public std::exception {
   }
   ~Error() override { TVMFFIObjectDecRef(object_); }
 
-  /// The error that a function of the C ABI left behind.
+  /// The error that a function of the C ABI has set.
   static Error raised() {
     TVMFFIObjectHandle object = nullptr;
     TVMFFIErrorMoveFromRaised(&object);
@@ -110,7 +110,7 @@ inline void SetSafeCallRaised(const Error& error) {
   TVMFFIErrorSetRaised(const_cast<void*>(error.get()));
 }
 
-/// Gathers a message, and throws it at the end of the statement.
+/// Collects a message, and throws it at the end of the statement.
 template <bool kIsLogged>
 class ErrorBuilder {
  public:
@@ -158,7 +158,7 @@ class ErrorBuilder {
 
 namespace detail {
 
-/// What to print of a comparison that is false; nothing of one that is true.
+/// The operands of a failed comparison, as text.
 template <typename X, typename Y>
 TVM_FFI_COLD_CODE std::optional<std::string> compared(const X& x, const Y& y) {
   std::ostringstream text;
@@ -206,7 +206,7 @@ TVM_FFI_KJIT_COMPARE(_NE, !=)
 #define TVM_FFI_ICHECK_EQ(x, y) TVM_FFI_CHECK_EQ(x, y, InternalError)
 #define TVM_FFI_ICHECK_NE(x, y) TVM_FFI_CHECK_NE(x, y, InternalError)
 
-/// Sizes or strides that belong to a tensor, or to the list that it is made from.
+/// A view of sizes or strides, of a tensor or of the list that it is made from.
 class ShapeView {
  public:
   ShapeView() = default;
@@ -236,7 +236,7 @@ class ShapeView {
   std::size_t size_ = 0;
 };
 
-/// Sizes of its own.
+/// Owned sizes.
 class Shape {
  public:
   Shape() = default;
@@ -301,7 +301,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// What tensors have, owned or not; `Self` has `tensor()`.
+/// The common functions of owned and unowned tensors; `Self` has `tensor()`.
 template <typename Self>
 class KjitTensor {
  public:
@@ -334,7 +334,7 @@ class KjitTensor {
   }
 };
 
-/// A tensor that holds a share of its memory, or none.
+/// A reference-counted tensor, possibly empty.
 class Tensor : public KjitTensor<Tensor> {
  public:
   Tensor() = default;
@@ -381,7 +381,7 @@ class Tensor : public KjitTensor<Tensor> {
   friend struct KjitValue;
 };
 
-/// A tensor that belongs to the caller.
+/// A non-owning view of the caller's tensor.
 class TensorView : public KjitTensor<TensorView> {
  public:
   TensorView(const Tensor& tensor) {
@@ -447,7 +447,7 @@ inline DLDataType StringToDLDataType(const std::string& text) {
   return result;
 }
 
-/// What tvm-ffi calls a type: `text` in as many `Optional<...>` as `optionals` says.
+/// tvm-ffi's name of a type: `text` in `optionals` levels of `Optional<...>`.
 struct KjitName {
   const char* text = nullptr;
   int optionals = 0;
@@ -459,8 +459,8 @@ struct KjitName {
   }
 };
 
-/// How a value of type `T` is taken from the caller, as `std::optional<T>`, and given to it. `kIsKnown` is false for
-/// what is not here.
+/// Conversion of a `T` from a value of the caller, as `std::optional<T>`, and to one. `kIsKnown` is false for types
+/// that this header lacks.
 template <typename T, typename = void>
 struct KjitValue {
   static constexpr bool kIsKnown = false, kIsStored = false;
@@ -607,7 +607,7 @@ struct KjitValue<Optional<T>> : KjitKnown {
 
 namespace detail {
 
-/// The parameters and the result of a function.
+/// The parameter and result types of a function.
 struct Signature {
   const char* function;
   const KjitName* parameters;
@@ -679,7 +679,7 @@ TVM_FFI_INLINE void unpack(const F& function, const char* name, [[maybe_unused]]
   }
 }
 
-/// Calls a function, or an object with one call operator (a lambda): the second argument only tells the signature.
+/// Calls a function, or an object with one call operator (a lambda); the second parameter only carries the signature.
 template <typename F, typename R, typename... Parameters>
 TVM_FFI_INLINE void call(const F& function, R (*)(Parameters...), const char* name, const TVMFFIAny* args,
                          std::int32_t given, TVMFFIAny* result) {

@@ -17,7 +17,7 @@ template <typename T>
 struct Softcap {
   scalar_t<T> cap;
 
-  /// The math of an element: a value of each tensor, in compute_t<T>: float for narrower types.
+  /// The math of one element, from one value of each tensor, in compute_t<T>: float for narrower types.
   KJIT_MATH void element(compute_t<T> x, compute_t<T>& out) const { out = cap * tanhf(x / cap); }
 
   static void run(TensorView x, double cap, TensorView out) {

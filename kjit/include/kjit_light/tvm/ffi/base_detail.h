@@ -1,3 +1,3 @@
-// What includes this needs more of tvm-ffi than kjit_light/tvm.h has.
+// Included by headers of tvm-ffi that need more than kjit_light/tvm.h has.
 
 #error "kjit_light: this asks for more of tvm-ffi"

@@ -1,4 +1,3 @@
-// A stand-in for CUDA's header of this name (host_defines.h says why): kjit_rtc/host.h does without what is in
-// device_functions.h.
+// A stand-in for CUDA's header of this name (see host_defines.h), whose contents kjit_rtc/host.h does not need.
 
 #pragma once

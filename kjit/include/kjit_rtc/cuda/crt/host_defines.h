@@ -1,5 +1,5 @@
-// A stand-in for CUDA's header of this name (of nvidia-cuda-crt, which torch does not bring), for units that NVRTC and
-// a C++ compiler compile: CUDA's annotations.
+// A stand-in for CUDA's header of this name (in nvidia-cuda-crt, which torch does not install), for units compiled by
+// NVRTC and a C++ compiler: CUDA's annotations.
 
 #if !defined(__HOST_DEFINES_H__)
 #define __HOST_DEFINES_H__
