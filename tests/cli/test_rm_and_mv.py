@@ -98,3 +98,17 @@ def test_a_file_that_is_not_python_stops_a_renaming(op: Path, kjit: Kjit) -> Non
     assert done.returncode == 1
     assert "error: kernels/broken.py:1 is not Python" in done.stderr
     assert (op / "kernels" / "scale.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"x = '\xff'\n", "error: kernels/scale.py is not UTF-8 text (byte 5).\n"),
+        (b"x = 1\ndef (\n", "error: kernels/scale.py:2 is not Python: "),
+    ],
+)
+def test_an_op_whose_file_cannot_be_read_is_not_renamed(op: Path, kjit: Kjit, content: bytes, said: str) -> None:
+    (op / "kernels" / "scale.py").write_bytes(content)
+    done = kjit("mv", "scale", "times", "--yes", "--force")
+    assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+    assert (op / "kernels" / "scale.py").read_bytes() == content

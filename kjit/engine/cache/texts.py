@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from kjit.engine.cache.folders import make_private
+from kjit.engine.cache.folders import NO_SPACE, disk_full, make_private
 from kjit.engine.cache.store import Store
 
 
@@ -30,14 +30,24 @@ def write_texts(cache: str, folder: str, texts: Mapping[str, bytes]) -> Path:
     store = Store.open(Path(cache)).writable()
     path = store.texts / folder
     make_private(path)
-    for name, text in texts.items():
-        handle, being_written = tempfile.mkstemp(dir=path)
-        try:
-            with open(handle, "wb") as file:
-                file.write(text)
-            os.replace(being_written, path / name)
-        except OSError:
-            os.unlink(being_written)
-            raise
-        store.note_text(len(text))
+    try:
+        for name, text in texts.items():
+            _replace(path / name, text)
+            store.note_text(len(text))
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise disk_full(store.root) from None
+        raise
     return path
+
+
+def _replace(path: Path, text: bytes) -> None:
+    """Write a file under another name first, which nobody reads."""
+    handle, being_written = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(text)
+        os.replace(being_written, path)
+    except OSError:
+        os.unlink(being_written)
+        raise
