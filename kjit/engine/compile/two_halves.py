@@ -172,6 +172,11 @@ def remember_nvcc(spec: Spec, nvrtc: Nvrtc, reason: str, word: str | None) -> No
 
 # Files and libraries, but for CUDA's.
 _OTHER_CODE = re.compile(r"(?!-)|-l(?!cu|nv|nccl)|-Wl,(?:.*,)?[^-,]|-Xlinker$")
+# Types of arguments that the light headers lack: to see them here is quicker than to compile without.
+_OWN_TYPES = re.compile(
+    rb"\bstd::string\b|\b(?:Array|List|Map|Dict|Tuple|Variant)<"
+    rb"|\bffi::(?:Any|AnyView|Array|Bytes|Dict|Function|List|Map|Module|Object\w*|String|Tuple|TypedFunction|Variant)\b"
+)
 _WHOLE = re.compile(rb".*", re.DOTALL)
 _INCLUDES = re.compile(rb"^\s*#\s*include.*$", re.MULTILINE)
 
@@ -208,12 +213,15 @@ def refuse_light_headers(steps: list[Step], logs: list[str], read: Callable[[str
 def needs_whole_headers(spec: Spec, nvrtc: Nvrtc) -> bool:
     """Whether units are compiled with tvm-ffi's own headers.
 
-    That is so where sources with the same includes did not compile with the light ones before, and where they are
-    linked with code that is compiled otherwise: it may hand on tvm-ffi's own types, and its errors, which light code
-    would not know.
+    That is so where sources with the same includes did not compile with the light ones before, where they name a type
+    that the light ones lack, and where they are linked with code that is compiled otherwise: it may hand on tvm-ffi's
+    own types, and its errors, which light code would not know.
     """
-    is_linked = spec.cpp_files or any(map(_OTHER_CODE.match, spec.extra_ldflags))
-    return bool(is_linked) or open_memo().known(nvrtc.stamps[0], _whole_question(spec)) is not None
+    if spec.cpp_files or any(map(_OTHER_CODE.match, spec.extra_ldflags)):
+        return True
+    if any(_OWN_TYPES.search(Path(path).read_bytes()) for path in spec.cuda_files):
+        return True
+    return open_memo().known(nvrtc.stamps[0], _whole_question(spec)) is not None
 
 
 def _whole_question(spec: Spec) -> str:

@@ -410,6 +410,8 @@ class TestNvcc:
         assert toolchain.nvrtc is not None
         spec = Spec("op", cuda_files=[tmp_path / "op.cu"], **linked)  # type: ignore[arg-type]
         assert two_halves.needs_whole_headers(spec, toolchain.nvrtc) is is_whole
+        (tmp_path / "op.cu").write_text("#include <tvm/ffi/error.h>\nvoid f(const std::string& name);\n")
+        assert two_halves.needs_whole_headers(spec, toolchain.nvrtc)
 
     @pytest.mark.usefixtures("without_nvcc", "cache_dir")
     def test_tvm_ffis_own_headers_do_not_need_it(self, tmp_path: Path) -> None:
