@@ -35,7 +35,6 @@ _WORTH_IT_S = 0.2
 _ENOUGH = 1.1
 _PATIENCE_S = 10.0
 _TIMES = 10.0
-_FIRST_HANDLE, _LAST_HANDLE = 3, 1024
 
 # Of the compiler's name for a kernel, a number; `__PRETTY_FUNCTION__` has the values of template parameters.
 _NUMBER = (
@@ -238,8 +237,6 @@ def _fork(compile_part: Callable[[int], bool], part: int) -> int:
     if process == 0:
         status = 1
         try:
-            # Whoever waits for the end of this process is told by what it had open.
-            os.closerange(_FIRST_HANDLE, _LAST_HANDLE)
             status = 0 if compile_part(part) else 1
         finally:
             os._exit(status)

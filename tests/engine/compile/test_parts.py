@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import threading
 from pathlib import Path
 
 import pytest
 
 from kjit.engine.compile import device_compiler, parts
 from kjit.engine.compile.kernels_object import assembly, code_of_kernels, common_name, kernels_in, part_of
-from kjit.engine.compile.parts import Units, divide, may_share, side_by_side
+from kjit.engine.compile.parts import Units, divide, may_share
 from kjit.engine.diagnostics.printed import parse_resources
 from kjit.engine.toolchain.nvrtc import Nvrtc
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -149,34 +146,6 @@ def test_parts_that_lack_a_kernel_or_have_one_twice_do_not_fit(compiler: Compile
     assert not parts.fit([whole, whole])
     assert code_of_kernels(whole).keys() != code_of_kernels(split[0]).keys()
     assert not parts.fit([whole, split[0]])
-
-
-@pytest.mark.parametrize(("what", "is_done"), [("all", True), ("first", False), ("other", False), ("crash", False)])
-def test_parts_are_done_when_all_are(what: str, is_done: bool) -> None:
-    def compile_part(part: int) -> bool:
-        if part == 0:
-            return what != "first"
-        if what == "crash":
-            os.kill(os.getpid(), signal.SIGKILL)
-        return what != "other"
-
-    assert side_by_side(compile_part, 3) == is_done
-
-
-def test_a_part_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_PATIENCE_S", 0.2)
-    assert not side_by_side(lambda part: part == 0 or bool(threading.Event().wait()), 2)
-
-
-def test_the_process_of_a_part_has_nothing_open_that_others_wait_for() -> None:
-    end, others = os.pipe()
-
-    def compile_part(part: int) -> bool:
-        return part == 0 or not os.path.exists(f"/proc/self/fd/{others}")
-
-    assert side_by_side(compile_part, 2)
-    for handle in (end, others):
-        os.close(handle)
 
 
 @pytest.mark.parametrize(
