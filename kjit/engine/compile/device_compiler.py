@@ -18,21 +18,14 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import time
 
-from kjit.engine.compile import halves, parts
-from kjit.engine.compile.kernels_object import part_of
+from kjit.engine.compile import halves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kjit.engine.compile.parts import Units
     from kjit.engine.compile.precompiled import DeviceHeaders
 
 _SUCCESS = 0
-_UNLIKE = "-G"  # with it, stubs are not alike
-_FEW_THREADS = ("--split-compile=2",)
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 
 
@@ -43,15 +36,13 @@ def compile_half(
     output: str,
     options: list[str],
     headers: DeviceHeaders | None = None,
-    units: Units | None = None,
     threads: int = 1,
 ) -> tuple[bool, str]:
     """Compile the preprocessed `source` into the cubin `output`, or PTX if that ends in `.ptx`: whether that went well,
-    and what NVRTC said. Further parts are beside it (`part_of`).
+    and what NVRTC said.
 
     Args:
         headers: those that are precompiled.
-        units: those that were compiled before, by which one is compiled in parts.
         threads: how many optimise and assemble the kernels. The code is the same.
 
     Raises:
@@ -60,18 +51,7 @@ def compile_half(
     nvrtc = _load(library, builtins)
     with open(source, encoding="utf-8", errors="surrogateescape") as file:
         unit = file.read()
-    words = (library, builtins, source, *options)
-    if threads == 1 or _UNLIKE in options:
-        units = None
-    known = units.find(words, unit) if units is not None else None
-    groups = known.parts(threads) if known is not None else []
-    if units is not None and len(groups) > 1 and not parts.may_share(unit):
-        found = _compile_parts(nvrtc, source, parts.texts(unit, groups), [*options, *_FEW_THREADS], output)
-        if found is not None:
-            units.learn(words, unit, found[1], 0.0)
-            return True, found[0]
-    began = time.thread_time()
-    short = None if headers is None else headers.split(words, unit)
+    short = None if headers is None else headers.split((library, builtins, source, *options), unit)
     if threads > 1:
         options = [*options, f"--split-compile={threads}"]
     if headers is not None and short is not None:
@@ -85,59 +65,9 @@ def compile_half(
     else:
         done, said, content = _compile(nvrtc, source, halves.device_half(unit), options, output)
     if done:
-        _write(output, content)
-        if units is not None:
-            units.learn(words, unit, [content], time.thread_time() - began)
+        with open(output, "wb") as file:
+            file.write(content)
     return done, said
-
-
-def _compile_parts(
-    nvrtc: ctypes.CDLL, source: str, texts: list[str], options: list[str], output: str
-) -> tuple[str, list[bytes]] | None:
-    """What NVRTC said of all parts, and their cubins; None where they do not make up the whole."""
-    paths = [part_of(output, part) for part in range(len(texts))]
-
-    def compile_part(part: int) -> bool:
-        done, said, content = _compile(nvrtc, source, texts[part], options, output)
-        if done:
-            _write(paths[part], content)
-            _write(f"{paths[part]}.said", said.encode("utf-8", "surrogateescape"))
-        return done
-
-    if parts.side_by_side(compile_part, len(paths)):
-        cubins = [_read(path) for path in paths]
-        if parts.fit(cubins):
-            logs = [_read(f"{path}.said").decode("utf-8", "surrogateescape") for path in paths]
-            return parts.said_of_all(logs, cubins), cubins
-    for path in paths:
-        if os.path.exists(path):
-            os.unlink(path)
-    return None
-
-
-def kernels_as_ptx(words: tuple[str, ...], text: str) -> str | None:
-    """The PTX of a device half, given the library and all else that NVRTC is; None where it does not compile."""
-    library, builtins, source, *options = words
-    try:
-        done, _, content = _compile(_load(library, builtins), source, text, as_ptx(options), ".ptx")
-    except OSError:
-        return None
-    return content.decode("utf-8", "surrogateescape") if done else None
-
-
-def as_ptx(options: Sequence[str]) -> list[str]:
-    """NVRTC's `options` for PTX instead of a cubin."""
-    return [re.sub(r"^--gpu-architecture=sm_", "--gpu-architecture=compute_", option) for option in options]
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _write(path: str, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
 
 
 def precompile(library: str, builtins: str, source: str, ahead: str, path: str, options: list[str]) -> bool:
@@ -221,18 +151,11 @@ def _words(nvrtc: ctypes.CDLL, result: int) -> str:
     return (describe(result) or b"").decode()
 
 
-def main(
-    words: list[str],
-    log: int = 1,
-    headers: DeviceHeaders | None = None,
-    units: Units | None = None,
-    threads: int = 1,
-) -> int:
+def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None, threads: int = 1) -> int:
     """Run the program, which writes to the handle `log`.
 
     Args:
         headers: those that are precompiled.
-        units: those that were compiled before.
         threads: how many optimise and assemble the kernels.
     """
     library, builtins, *rest = words
@@ -241,7 +164,7 @@ def main(
         return 0
     source, output, *options = rest
     try:
-        done, said = compile_half(library, builtins, source, output, options, headers, units, threads)
+        done, said = compile_half(library, builtins, source, output, options, headers, threads)
     except OSError as error:
         done, said = False, f"nvrtc: error: {error}\n"
     with open(log, "wb", closefd=False) as file:

@@ -39,7 +39,6 @@ _PIECE = re.compile(
     re.VERBOSE | re.MULTILINE,
 )
 _BRACKET = re.compile(rf"{_STRING}|[][(){{}}]|^\#.*$", re.MULTILINE)
-_KERNEL = re.compile(r"__global__|__attribute__\(\(global\)\)")
 _ANNOTATION = re.compile(r"__(?:global|device)__")
 _FIRST = re.compile(r"\s*(.)")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
@@ -144,55 +143,6 @@ def _bodies(
     return bodies
 
 
-def around_kernels(unit: str, begin: str, end: str) -> str:
-    """The preprocessed `unit` with the body of each kernel between `begin` and `end`, on the lines that it is on."""
-    pieces = []
-    start = 0
-    for match in _KERNEL.finditer(unit):
-        function = _device_function(unit, match.start()) if match.start() >= start else None
-        if function is not None:
-            pieces += [unit[start : function.body], begin, unit[function.body : function.end], end]
-            start = function.end
-    pieces.append(unit[start:])
-    return "".join(pieces)
-
-
-def variable_at(unit: str, position: int) -> str | None:
-    """The declaration of the variable that an annotation at `position` is about, up to its value; None for others."""
-    begin = max(unit.rfind(sign, 0, position) for sign in ";{}") + 1
-    before = ""
-    while (found := _PIECE.match(unit, position)) is not None:
-        text, place, position = found[0], position, found.end()
-        if found.lastgroup == "space":
-            continue
-        if text == "(" and found.lastgroup == "sign":
-            if before not in _WITH_ARGUMENT:
-                # `int x(3);` has no parameters there.
-                first = _follows(unit, position)
-                return unit[begin:place] if first.isdigit() or first in "\"'-{" else None
-            position = _behind(unit, place)
-            text = ")"
-        elif text == "<" and found.lastgroup == "sign":
-            position = _behind_arguments(unit, place)
-            text = ">"
-        elif text == "operator":
-            return None
-        elif text in (";", "=", "{", "[", ",") and found.lastgroup == "sign":
-            return unit[begin:place]
-        before = text
-    return None
-
-
-def device_bodies(unit: str) -> Iterator[str]:
-    """The bodies of kernels and device functions in a preprocessed `unit`."""
-    end = 0
-    for match in _ANNOTATION.finditer(unit):
-        function = _device_function(unit, match.start()) if match.start() >= end else None
-        if function is not None:
-            yield unit[function.body : function.end]
-            end = function.end
-
-
 def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str, int, str]]:
     """The lines of kernels and device functions in the device half of a preprocessed unit, each as file, number, text.
 
@@ -214,14 +164,13 @@ def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str
             line += 1
 
 
-def by_file(unit: str, *, of_op: bool = False) -> Iterator[tuple[str, str]]:
-    """The parts of a preprocessed unit, each with the name of its file: all, or those of the op's own."""
+def by_file(unit: str) -> Iterator[tuple[str, str]]:
+    """The parts of a preprocessed unit, each with the name of its file."""
     unit = f"\n{unit}"
     markers = list(_MARKER.finditer(unit))
     for marker, following in zip(markers, [*markers[1:], None], strict=True):
         end = len(unit) if following is None else following.start()
-        if not of_op or _is_own(marker):
-            yield _place_of(marker)[0], unit[marker.end() : end]
+        yield _place_of(marker)[0], unit[marker.end() : end]
 
 
 def _place_of(marker: re.Match[str]) -> tuple[str, int]:

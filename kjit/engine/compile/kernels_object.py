@@ -4,9 +4,9 @@ The build runs `main` of this file as a program:
 
     unit.o unit.kernels.s unit.sm_80.cubin unit.sm_90a.cubin
 
-It reads `unit.sm_90a.1.cubin` and so on, too, where the kernels were compiled in parts (parts.py), and writes assembly
-that defines each kernel's symbol, as a row of a table that kjit/csrc/support/kernels.cpp reads when it is launched, and
-holds the cubins. Nothing is guessed: a symbol that has no kernel stays undefined, and the link fails.
+It writes assembly that defines each kernel's symbol, as a row of a table that kjit/csrc/support/kernels.cpp reads when
+it is launched, and holds the cubins. Nothing is guessed: a symbol that has no kernel stays undefined, and the link
+fails.
 
 Both compilers give a kernel the same name by the same rules (the Itanium C++ ABI) but for two things. NVRTC calls an
 anonymous namespace after the unit, GCC calls all of them alike; and clang marks what is local to a unit.
@@ -80,34 +80,6 @@ def kernels_of(cubin: bytes) -> dict[str, str]:
     return {common_name(name): name for name in entries}
 
 
-STUB = "kjit_rtc_stub"
-"""A kernel in each part of a unit (parts.py), and only there: what all that the part does not have look like."""
-
-
-def code_of_kernels(cubin: bytes) -> dict[str, bytes]:
-    """The machine code of each kernel in a cubin, by its symbol."""
-    (place,) = struct.unpack_from("<Q", cubin, 0x28)
-    (size,) = struct.unpack_from("<H", cubin, 0x3A)
-    code = {}
-    for name, kind, other, where in symbols(cubin):
-        if kind & 15 == _FUNCTION and other & _ENTRY:
-            begin, length = struct.unpack_from("<QQ", cubin, place + where * size + 0x18)
-            code[name] = cubin[begin : begin + length]
-    return code
-
-
-def kernels_in(cubin: bytes) -> dict[str, bytes]:
-    """As `code_of_kernels`, without stubs."""
-    code = code_of_kernels(cubin)
-    stub = code.pop(STUB, None)
-    return {name: content for name, content in code.items() if content != stub}
-
-
-def part_of(path: str, number: int) -> str:
-    """The file of a further part of a cubin, from the first one's."""
-    return f"{path.removesuffix('.cubin')}.{number}.cubin" if number else path
-
-
 def is_by_address(name: str) -> bool:
     """Whether this function of CUDA's runtime is given what only nvcc's code registers."""
     return _BY_ADDRESS.fullmatch(name) is not None
@@ -118,26 +90,29 @@ def undefined_in(host: bytes) -> list[str]:
     return [name for name, _, _, section in symbols(host) if section == _UNDEFINED and name]
 
 
-def assembly(undefined: list[str], cubins: list[list[tuple[str, bytes]]]) -> str:
+def assembly(undefined: list[str], cubins: list[tuple[str, bytes]]) -> str:
     """The table of a unit's kernels, and its cubins.
 
     Args:
         undefined: in the host half.
-        cubins: for each architecture the parts, each a file with its content.
+        cubins: their files, each with its content.
     """
-    # Of each architecture, the part that has a kernel and its symbol there.
-    found = [_places([content for _, content in parts]) for parts in cubins]
+    found = [kernels_of(content) for _, content in cubins]
     lines = ['.section .note.GNU-stack,"",%progbits', '.section .rodata.kjit_cubins,"a"']
-    for index, parts in enumerate(cubins):
-        for part, (path, _) in enumerate(parts):
-            lines += [".balign 64", f".Lcubin{index}_{part}:", f'.incbin "{path}"']
-    units: dict[tuple[int, ...], int] = {}
+    for index, (path, _) in enumerate(cubins):
+        lines += [".balign 64", f".Lcubin{index}:", f'.incbin "{path}"']
+    lines += ['.section .data.rel.ro.kjit_unit,"aw"', ".balign 8", ".Lcubins:"]
+    for index, (path, _) in enumerate(cubins):
+        digits = path.rpartition(".sm_")[2].partition(".")[0]
+        number = int(digits.rstrip("af"))
+        lines += [f".quad .Lcubin{index}", f".long {number // 10}", f".long {number % 10}"]
+        lines += [f".long {' fa'.index(digits[-1]) if digits[-1] in 'fa' else 0}", ".long 0"]
+    lines += ['.section .data.kjit_unit,"aw"', ".balign 8", ".Lunit:", ".quad .Lcubins", f".quad {len(cubins)}"]
+    lines += [".quad .Llibraries", ".Llibraries:", f".zero {8 * len(cubins)}"]
     for number, symbol in enumerate(undefined):
-        places = [place for kernels in found if (place := kernels.get(common_name(symbol))) is not None]
-        if not places or len(places) < len(found):
+        names = [kernels.get(common_name(symbol)) for kernels in found]
+        if any(name is None for name in names):
             continue
-        names = [name for _, name in places]
-        unit = units.setdefault(tuple(part for part, _ in places), len(units))
         lines += [f'.section .rodata.kjit_name{number},"a"']
         for index, name in enumerate(names):
             lines += [f".Lname{number}_{index}:", f'.asciz "{name}"']
@@ -147,27 +122,8 @@ def assembly(undefined: list[str], cubins: list[list[tuple[str, bytes]]]) -> str
         lines += [f".zero {8 * len(names)}"]
         lines += ['.section kjit_kernels,"aw"', ".balign 8", f".hidden {symbol}"]
         lines += [f"{'.globl' if '12_GLOBAL__N_1' in symbol else '.weak'} {symbol}", f".type {symbol}, %object"]
-        lines += [f"{symbol}:", f".quad .Lunit{unit}", f".quad .Lnames{number}", f".quad .Lhandles{number}"]
-    for chosen, unit in units.items():
-        lines += ['.section .data.rel.ro.kjit_unit,"aw"', ".balign 8", f".Lcubins{unit}:"]
-        for index, part in enumerate(chosen):
-            digits = cubins[index][part][0].rpartition(".sm_")[2].partition(".")[0]
-            number = int(digits.rstrip("af"))
-            lines += [f".quad .Lcubin{index}_{part}", f".long {number // 10}", f".long {number % 10}"]
-            lines += [f".long {' fa'.index(digits[-1]) if digits[-1] in 'fa' else 0}", ".long 0"]
-        lines += ['.section .data.kjit_unit,"aw"', ".balign 8", f".Lunit{unit}:", f".quad .Lcubins{unit}"]
-        lines += [f".quad {len(chosen)}", f".quad .Llibraries{unit}", f".Llibraries{unit}:", f".zero {8 * len(chosen)}"]
+        lines += [f"{symbol}:", ".quad .Lunit", f".quad .Lnames{number}", f".quad .Lhandles{number}"]
     return "\n".join([*lines, ""])
-
-
-def _places(parts: list[bytes]) -> dict[str, tuple[int, str]]:
-    """By the common name of each kernel, the part that has it and its symbol there."""
-    places = {}
-    for part, content in enumerate(parts):
-        # What traps and nothing else is the same in all parts.
-        symbols_there = code_of_kernels(content) if part == 0 else kernels_in(content)
-        places.update({common_name(name): (part, name) for name in symbols_there})
-    return places
 
 
 def main(words: list[str], log: int = 1) -> int:
@@ -181,11 +137,8 @@ def main(words: list[str], log: int = 1) -> int:
         return 1
     cubins = []
     for path in paths:
-        parts: list[tuple[str, bytes]] = []
-        while not parts or os.path.exists(part_of(path, len(parts))):
-            with open(part_of(path, len(parts)), "rb") as file:
-                parts.append((part_of(path, len(parts)), file.read()))
-        cubins.append(parts)
+        with open(path, "rb") as file:
+            cubins.append((path, file.read()))
     with open(output, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(assembly(undefined, cubins))
     return 0

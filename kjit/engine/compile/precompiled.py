@@ -156,13 +156,12 @@ class DeviceHeaders(Kept):
     """Those for NVRTC, made in this process. The words are its library, that of its builtins, what the unit is called,
     and the options."""
 
-    def make(self) -> bool:
-        """Whether there was something to do: precompile what the last unit had ahead, where nobody did yet."""
+    def make(self) -> None:
+        """Precompile what the last unit had ahead, where nobody did yet."""
         if (wanted := self._next()) is None:
-            return False
+            return
         from kjit.engine.compile.device_compiler import precompile
 
         ahead, path = wanted
         library, builtins, source, *options = ahead[0]
         self._keep(ahead, path if precompile(library, builtins, source, ahead[1], path, options) else None)
-        return True

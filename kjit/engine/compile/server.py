@@ -31,7 +31,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from kjit.engine.compile.parts import Units
     from kjit.engine.compile.precompiled import DeviceHeaders, HostHeaders
 
 PROGRAMS = ("device_compiler", "host_compiler", "kernels_object")
@@ -59,11 +58,11 @@ def main(words: list[str]) -> int:
         os.set_blocking(handle, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    ahead = _Ahead(folder)
+    headers = _Headers(folder)
     text, since, patience = b"", time.monotonic(), _LOOK_S
     while os.getppid() == parent and time.monotonic() - since < _IDLE_S:
         if not select.select([connection], [], [], patience)[0]:
-            ahead.make()
+            headers.make()
             patience = _LOOK_S
             continue
         more = os.read(connection, 1 << 20)
@@ -71,14 +70,14 @@ def main(words: list[str]) -> int:
             break
         text += more
         if text.endswith(b"\n"):
-            ahead.stop()
+            headers.stop()
             os.write(connection, f"{os.getpid()}\n".encode())
-            _answer(json.loads(text), connection, wake, woken, libraries, ahead)
+            _answer(json.loads(text), connection, wake, woken, libraries, headers)
             _give_back()
             if _memory() > _MOST_MEMORY:
                 break
             text, since, patience = b"", time.monotonic(), _PAUSE_S
-    ahead.stop()
+    headers.stop()
     return 0
 
 
@@ -108,9 +107,9 @@ def began(pid: int) -> str:
 
 
 def _answer(
-    request: dict[str, Any], connection: int, wake: int, woken: int, libraries: list[str], ahead: _Ahead
+    request: dict[str, Any], connection: int, wake: int, woken: int, libraries: list[str], headers: _Headers
 ) -> None:
-    build = _Build(request, connection, wake, woken, ahead)
+    build = _Build(request, connection, wake, woken, headers)
     try:
         os.chdir(request["folder"])
         os.environ.clear()
@@ -145,39 +144,31 @@ def _load(libraries: list[str]) -> None:
         ctypes.CDLL(library)
 
 
-class _Ahead:
-    """What is made ahead for the programs while nothing is built, once there was a first build: precompiled headers,
-    and the kernels of units that take long."""
+class _Headers:
+    """What is precompiled for the programs, once there was a first build."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._host: HostHeaders | None = None
         self._device: DeviceHeaders | None = None
-        self._units: Units | None = None
 
     def load(self) -> None:
         if self._host is None:
-            from kjit.engine.compile.parts import Units
             from kjit.engine.compile.precompiled import DeviceHeaders, HostHeaders
 
-            self._host, self._device, self._units = HostHeaders(self._folder), DeviceHeaders(self._folder), Units()
+            self._host, self._device = HostHeaders(self._folder), DeviceHeaders(self._folder)
 
-    def of(self, program: str, threads: int) -> list[object]:
-        """What a program is given, which may have so many threads."""
-        if program == "device_compiler":
-            return [self._device, self._units, threads]
-        return [self._host] if program == "host_compiler" else []
+    def of(self, program: str) -> list[object]:
+        """What a program is given."""
+        given: dict[str, list[object]] = {"host_compiler": [self._host], "device_compiler": [self._device]}
+        return given.get(program, [])
 
     def make(self) -> None:
-        """Make what is asked for: g++ in a process beside this one, and one thing at a time in this one."""
-        if self._host is None or self._device is None or self._units is None:
-            return
-        self._host.look()
-        self._host.start(_SIGNALS)
-        if not self._device.make():
-            from kjit.engine.compile.device_compiler import kernels_as_ptx
-
-            self._units.make(kernels_as_ptx)
+        """Precompile, while nothing is built: g++ in a process beside this one."""
+        if self._host is not None and self._device is not None:
+            self._host.look()
+            self._host.start(_SIGNALS)
+            self._device.make()
 
     def stop(self) -> None:
         """Leave the processors to a build."""
@@ -193,9 +184,9 @@ class _Build:
         output: what failed, in ninja's words.
     """
 
-    def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int, ahead: _Ahead) -> None:
+    def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int, headers: _Headers) -> None:
         self._request = request
-        self._ahead = ahead
+        self._headers = headers
         self._connection = connection
         self._wake = wake
         self._woken = woken
@@ -219,7 +210,7 @@ class _Build:
                 return 1 if self._has_failed else 0
             if not is_loaded:
                 _load(libraries)  # while the first commands run
-                self._ahead.load()
+                self._headers.load()
                 is_loaded = True
             readable, _, _ = select.select([self._wake, self._connection], [], [], _LOOK_S)
             if self._connection in readable:
@@ -264,7 +255,9 @@ class _Build:
         status = 1
         try:
             module = importlib.import_module(f"kjit.engine.compile.{step['program']}")
-            given = self._ahead.of(step["program"], self._request["threads"])
+            given = self._headers.of(step["program"])
+            if step["program"] == "device_compiler":
+                given.append(self._request["threads"])
             status = module.main(step["arguments"][step["words"] :], log, *given)
         except Exception:  # noqa: BLE001 (as Python does it at the end of a process)
             _write(log, _traceback().encode(errors="surrogateescape"))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PROGRAMS = tuple(
     os.path.join(os.path.dirname(os.path.realpath(__file__)), f"{name}.py")
-    for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "parts")
+    for name in ("device_compiler", "host_compiler", "kernels_object", "halves")
 )
 """What compiles the halves of a CUDA unit, and joins them."""
 
@@ -104,11 +104,12 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
 
 def for_ptx(step: Step) -> Step:
     """The command that makes PTX, from the one that makes a cubin."""
-    from kjit.engine.compile.device_compiler import as_ptx  # which only this needs here
-
     output = f"{step.output.removesuffix('cubin')}ptx"
     words = {step.output: output}
-    arguments = as_ptx([words.get(word, word) for word in step.arguments])
+    arguments = (
+        re.sub(r"^--gpu-architecture=sm_", "--gpu-architecture=compute_", words.get(word, word))
+        for word in step.arguments
+    )
     return replace(step, output=output, arguments=tuple(arguments))
 
 

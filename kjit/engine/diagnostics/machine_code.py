@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.engine.compile.kernels_object import code_of_kernels, kernels_in
 from kjit.engine.diagnostics.printed import KernelResources
 from kjit.engine.diagnostics.symbols import demangle
 from kjit.engine.toolchain.cuda_tools import run_tool
@@ -135,18 +134,10 @@ def read_library(library: Path, resources: Sequence[KernelResources] = ()) -> li
         ToolchainError: there is no cuobjdump, or no nvdisasm.
         KjitError: there is no machine code in it.
     """
-    # What stubs need (kernels_object.py) is the least.
-    needs = sorted(resources or _ask_resources(library), key=lambda each: each.registers)
-    known = {(each.kernel, each.arch): each for each in needs}
+    known = {(each.kernel, each.arch): each for each in resources or _ask_resources(library)}
     with tempfile.TemporaryDirectory(prefix="kjit-code-") as folder:
         cubins = [library.absolute()] if library.suffix == ".cubin" else _extract(library, Path(folder))
-        return [kernel for cubin in cubins for kernel in _kernels_in(cubin, known)]
-
-
-def _kernels_in(cubin: Path, known: Mapping[tuple[str, str], KernelResources]) -> list[Kernel]:
-    content = cubin.read_bytes()
-    stubs = code_of_kernels(content).keys() - kernels_in(content).keys()
-    return parse_sass(run_tool("nvdisasm", "-gi", "-c", cubin), known, stubs)
+        return [kernel for cubin in cubins for kernel in parse_sass(run_tool("nvdisasm", "-gi", "-c", cubin), known)]
 
 
 def read_ptx(library: Path) -> str:
@@ -193,17 +184,15 @@ def cubins_in(content: bytes) -> Iterator[bytes]:
         at = content.find(_ELF, at + 4)
 
 
-def parse_sass(
-    text: str, resources: Mapping[tuple[str, str], KernelResources] | None = None, stubs: Collection[str] = ()
-) -> list[Kernel]:
-    """The kernels in the output of `nvdisasm -gi -c` for a cubin, without those of the symbols `stubs`. Functions
-    called by kernels have sections of their own and are left out."""
+def parse_sass(text: str, resources: Mapping[tuple[str, str], KernelResources] | None = None) -> list[Kernel]:
+    """The kernels in the output of `nvdisasm -gi -c` for a cubin. Functions called by kernels have sections of their
+    own and are left out."""
     target = _TARGET.search(text)
     arch = target[1] if target else ""
     kernels = []
     for symbol, lines in _sections(text):
         instructions = tuple(_instructions(lines))
-        if instructions and symbol not in stubs:
+        if instructions:
             name = demangle(symbol)
             known = resources or {}
             # The output for a cubin does not name the architecture.

@@ -41,10 +41,6 @@ def test_instructions_have_their_text_and_the_places_that_they_come_from() -> No
     assert (store.opcode, store.places) == ("STG.E.EF.64", load.places)
 
 
-def test_stubs_are_no_kernels() -> None:
-    assert parse_sass(SASS, stubs={"_Z4copyIfEvPKfPf"}) == []
-
-
 def test_loads_and_stores_are_counted_by_memory_and_width() -> None:
     (kernel,) = parse_sass(SASS)
     widths = {kind: dict(kernel.widths(kind)) for kind in kernel.kinds if kernel.widths(kind)}
