@@ -9,6 +9,7 @@ from typing import Any
 import gathering
 import pytest
 import rowwise
+import torch
 from parts import InParts
 
 import kjit
@@ -18,6 +19,7 @@ OPS = ["rms_norm", "layer_norm"]
 LOOK_UPS = [0, 1]
 EXPORTS = [
     *((name, symbol) for name, symbol in rowwise.EXPORTS if name in OPS),
+    ("rms_norm_of_bytes", "RmsNorm<fp8_e4m3_t>::run"),
     *(gathering.EXPORTS[number] for number in LOOK_UPS),
 ]
 
@@ -33,7 +35,7 @@ def module() -> Any:
                 extra_cuda_cflags=["-O1"],
             )
 
-    return InParts(load, EXPORTS, ["rms_norm", "look_up_0"])
+    return InParts(load, EXPORTS, ["rms_norm", "rms_norm_of_bytes", "look_up_0"])
 
 
 def first(names: Sequence[Any]) -> list[Any]:
@@ -57,3 +59,19 @@ def test_rows_that_begin_anywhere_are_read_inside_of_their_tensors(
 def test_so_are_the_rows_of_a_table(module: Any, number: int, columns: int, offsets: tuple[int, int, int]) -> None:
     for rows in (1, 40):
         gathering.check_look_up(module, number, (rows, columns), offsets, "cpu", absent=False)
+
+
+@pytest.mark.parametrize("columns", [17, 517, 2049, 4097])
+def test_each_element_of_a_row_is_done_whose_vectors_have_sixteen(module: Any, columns: int) -> None:
+    x = torch.randn(130, columns).clamp(0.25, 2).to(torch.float8_e4m3fn)
+    out = torch.zeros_like(x)
+    module.rms_norm_of_bytes(x, torch.ones(columns).to(x.dtype), 1e-6, out)
+    right = torch.nn.functional.rms_norm(x.double(), (columns,), eps=1e-6)
+    torch.testing.assert_close(out.double(), right, rtol=0.07, atol=0)
+
+
+def test_a_row_that_is_too_long_is_refused(module: Any) -> None:
+    x = torch.empty(1, 2**30 + 1, dtype=torch.bfloat16)  # memory that nobody touches
+    message = "a row of 1073741825 elements is longer than pattern rowwise takes on a GPU, 1073741824"
+    with pytest.raises(RuntimeError, match=message):
+        module.rms_norm(x, x[0], 1e-6, x)

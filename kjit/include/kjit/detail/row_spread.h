@@ -11,6 +11,7 @@
 namespace kjit::details {
 
 constexpr int kMaxRowBlock = 1024;
+constexpr std::int64_t kMaxRowSize = std::int64_t{1} << 30;  // elements: kernels count those of a row in 32 bits
 
 /// How a row is shared.
 struct RowSpread {

@@ -39,6 +39,8 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
       kernels::rowwise<Math, Tuning::kLongParts, false, true, Operands...>,
       kernels::rowwise<Math, Tuning::kLongParts, true, true, Operands...>,
   };
+  host::RuntimeCheck(row_size <= kMaxRowSize, "a row of ", row_size,
+                     " elements is longer than pattern rowwise takes on a GPU, ", kMaxRowSize);
   const std::int64_t vectors = row_size / kVec;
   RowPlan plan{.num_rows = num_rows, .row_size = row_size, .ahead = num_rows, .fetched = 0, .threads = 1};
 

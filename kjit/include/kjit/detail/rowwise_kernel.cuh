@@ -294,8 +294,10 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
   Pack<RowVectors<Operands, 1, 1, 1>...> single;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
   (get<kAll>(single).begin(tensors, at_row, row_size), ...);
-  // Where several warps share a row, its vectors begin at a line of the cache: no two of them read parts of one.
-  const int head = elements_ahead<Operands...>(plan.threads >= 128 ? 8 * kVec : kVec, get<kAll>(held)...);
+  // Where several warps share a row, its vectors begin at a line of the cache: no two of them read parts of one. There
+  // are so many threads that each has one single element at most, of `8 * kVec - 1` in front and `kVec - 1` at the end.
+  constexpr int kLineThreads = kVec > 8 ? 16 * kVec : 128;
+  const int head = elements_ahead<Operands...>(plan.threads >= kLineThreads ? 8 * kVec : kVec, get<kAll>(held)...);
   const int whole = row_size > head ? (row_size - head) & -kVec : 0;
   const int end = head + whole, next = plan.threads * kVec, begin = head + lane * kVec;
   const int single_at = lane < head ? lane : lane + whole;
