@@ -47,7 +47,7 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 CPP_NAMES = _words(
     """
     at blockDim blockIdx blocks compute_t cpu data_of device div_ceil element elementwise
-    fill_pointers first gather given gpu host i inverse_rms kjit launch leading left_half math maybe_unused
+    fill_pointers first gather gpu host i inverse_rms kjit launch leading left_half math maybe_unused
     numel params right_half row row_size row_total rowwise rsqrt run scalar_t shape sizes scatter std summed term
     threadIdx threads widen
 

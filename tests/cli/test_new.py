@@ -143,4 +143,4 @@ def test_a_full_disk_leaves_nothing_half_written(kjit_new: Run, tmp_path: Path) 
 def test_help_names_every_pattern(kjit_new: Run) -> None:
     help_text = kjit_new("--help").stdout
     for pattern in ("elementwise", "rowwise", "gather", "scatter", "custom", "minimal"):
-        assert f"{pattern}: " in help_text
+        assert f"{pattern}:" in help_text

@@ -73,10 +73,10 @@ def test_a_cpu_tensor_is_refused_before_the_launch(module: Any) -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((1, 65536, 1, 32), "a grid of 1 x 65536 x 1 blocks is past"),
-        ((2**31, 1, 1, 32), "a grid of 2147483648 x 1 x 1 blocks is past"),
-        ((2**32 + 1, 1, 1, 32), "a grid of 4294967297 x 1 x 1 blocks is past"),
-        ((-1, 1, 1, 32), "a grid of -1 x 1 x 1 blocks is past"),
+        ((1, 65536, 1, 32), "a grid of 1 x 65536 x 1 blocks exceeds"),
+        ((2**31, 1, 1, 32), "a grid of 2147483648 x 1 x 1 blocks exceeds"),
+        ((2**32 + 1, 1, 1, 32), "a grid of 4294967297 x 1 x 1 blocks exceeds"),
+        ((-1, 1, 1, 32), "a grid of -1 x 1 x 1 blocks exceeds"),
         ((1, 1, 1, 1025), "a block of 1025 x 1 x 1 threads is not possible"),
         ((1, 1, 1, 0), "a block of 0 x 1 x 1 threads is not possible"),
     ],

@@ -54,7 +54,6 @@ def test_ordinary_dimensions_are_accepted(name: str) -> None:
         "threadIdx",
         "numel",
         "mut",
-        "matcher2",
         "mean_square",
     ],
 )
