@@ -177,8 +177,8 @@ KJIT_DEVICE void gather_element(const Math& math, const device::row::Piece& piec
       GatheredVectors<Operands, 1, 1>{.tensor = tensors}...);
 }
 
-/// What one thread does where rows begin anywhere: results are written in aligned vectors, but for those in which a row
-/// ends and the next begins, and for what lies before the first vector or after the last. These are single elements.
+/// The work of a thread on unaligned rows: one aligned vector of results. Vectors that cross the end of a row, and what
+/// lies before the first vector or after the last, are written element by element.
 template <int kVec, typename Math, typename T, typename... Operands>
 KJIT_DEVICE void gather_unaligned(const Math& math, const RowRun& run, std::int64_t table_size, const Index<T>& index,
                                   const Operands&... tensors) {
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(details::kGatherBlock)
   details::gather_aligned<kVec, kParts>(math, pieces, table_size, index, tensors...);
 }
 
-/// Rows that begin anywhere.
+/// Unaligned rows.
 template <typename Math, int kVec, typename T, typename... Operands>
 __global__ void __launch_bounds__(details::kGatherBlock)
     gather_unaligned(const Math math, const __grid_constant__ details::RowRun run, const std::int64_t table_size,

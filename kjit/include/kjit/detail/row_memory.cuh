@@ -89,9 +89,9 @@ KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   __stcs(reinterpret_cast<decltype(word)*>(to), word);
 }
 
-/// Reads the vector from element `at` of a row on, which need not be aligned: in words of 4 bytes, shifted where the
-/// vector begins inside of one, and element by element where they would reach beyond the row's `size` elements. It goes
-/// by way of the SM's cache: neighbours read parts of the same sectors.
+/// Reads a vector that need not be aligned, from element `at` of a row of `size` elements: in words of 4 bytes, shifted
+/// if the vector begins inside a word, or element by element if the words would reach beyond the row. Reads are cached
+/// in L1, since neighbouring threads read parts of the same sectors.
 template <typename T, std::size_t N>
 KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* row, std::int64_t at, std::int64_t size) {
   constexpr int kWordBytes = 4, kWords = static_cast<int>(sizeof(vector)) / kWordBytes;
@@ -118,7 +118,7 @@ KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* row, std::
   for (std::size_t j = 0; j < N; ++j) vector[j] = row[at + static_cast<std::int64_t>(j)];
 }
 
-/// Writes a vector to where `to` points: as `store_streaming` where that is aligned, else element by element.
+/// Writes a vector to `to`: as `store_streaming` if it is aligned, else element by element.
 template <typename T, std::size_t N>
 KJIT_DEVICE void store_unaligned(const AlignedVector<T, N>& vector, T* to) {
   if (reinterpret_cast<std::uintptr_t>(to) % sizeof(vector) == 0) return store_streaming(vector, to);

@@ -2,7 +2,7 @@
 // it.
 //
 // - `rowwise`: all of a row is in the registers of the threads that share it, in aligned vectors, and is read once.
-// - `rowwise_unaligned`: rows of any length that begin anywhere; what does not fit into registers is read twice.
+// - `rowwise_unaligned`: rows of any length and alignment; what does not fit into registers is read twice.
 
 #pragma once
 
@@ -251,7 +251,7 @@ struct UnalignedVectors : RowVectors<Operand, kVec, kParts, kParts> {
       device::row::load_unaligned(vectors[i], data, at, row_size);
     }
   }
-  /// Writes it. Only where `kMayDiffer` can the tensor be aligned otherwise than the one that leads.
+  /// Writes it. Only if `kMayDiffer`, its alignment can differ from that of the leading tensor.
   template <bool kMayDiffer>
   KJIT_DEVICE void store_unaligned(int i, int at) const {
     if constexpr (kIsResultOfElement<Operand> && kMayDiffer) {
@@ -262,8 +262,8 @@ struct UnalignedVectors : RowVectors<Operand, kVec, kParts, kParts> {
   }
 };
 
-/// How many elements of a row come before the first whose place in memory is a multiple of `multiple`, a power of two,
-/// in the tensor that leads: the first that is written, or where none is, the first that is read.
+/// The number of elements of a row before the first one aligned to `multiple` elements, a power of two, in the leading
+/// tensor: the first that is written, or if none is, the first that is read.
 template <typename... Operands, typename... Held>
 KJIT_DEVICE int elements_ahead(unsigned multiple, const Held&... held) {
   constexpr bool kHasResult = (kIsResultOfElement<Operands> || ...);
@@ -275,9 +275,9 @@ KJIT_DEVICE int elements_ahead(unsigned multiple, const Held&... held) {
   return static_cast<int>(-first & (multiple - 1));
 }
 
-/// Work of a thread on rows that begin anywhere. It takes `kParts` vectors at a time, a chunk, which are aligned in the
-/// tensor that leads, and one of the elements before the row's first vector or after its last. Totals are made from the
-/// first chunk to the last, results from the last, which is in registers then, to the first: the others are read again.
+/// The work of a thread on unaligned rows: chunks of `kParts` vectors, aligned in the leading tensor, and at most one
+/// of the single elements before the row's first vector and after its last. Totals are computed from the first chunk to
+/// the last, results in reverse order: the last chunk is still in registers, the others are read again.
 template <typename Rules, int kVec, int kParts, std::size_t... kAll, std::size_t... kOfTerm, std::size_t... kOfRow,
           std::size_t... kOfElement, typename Math, typename... Operands>
 KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence<kOfTerm...>,
@@ -294,8 +294,8 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
   Pack<RowVectors<Operands, 1, 1, 1>...> single;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
   (get<kAll>(single).begin(tensors, at_row, row_size), ...);
-  // Where several warps share a row, its vectors begin at a line of the cache: no two of them read parts of one. There
-  // are so many threads that each has one single element at most, of `8 * kVec - 1` in front and `kVec - 1` at the end.
+  // If several warps share a row, its vectors begin at a cache line, so that no two warps read parts of one. With this
+  // many threads, each has at most one of the `8 * kVec - 1` single elements in front and `kVec - 1` at the end.
   constexpr int kLineThreads = kVec > 8 ? 16 * kVec : 128;
   const int head = elements_ahead<Operands...>(plan.threads >= kLineThreads ? 8 * kVec : kVec, get<kAll>(held)...);
   const int whole = row_size > head ? (row_size - head) & -kVec : 0;
