@@ -49,7 +49,7 @@ from kjit.engine.diagnostics.printed import (
 )
 from kjit.engine.key.anchors import straight
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
-from kjit.engine.toolchain.nvrtc import OnlyNvccError
+from kjit.engine.toolchain.nvrtc import Nvrtc, OnlyNvccError
 from kjit.engine.toolchain.programs import find_launcher
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, ToolchainError
@@ -120,20 +120,12 @@ def compile_variant(
     nvrtc = toolchain.nvrtc
     if nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
         return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
-    if toolchain.has_light_headers and two_halves.needs_whole_headers(variant.spec, nvrtc):
-        toolchain = toolchain.with_whole_headers()
     reason = two_halves.why_nvcc(variant.spec, nvrtc, find_launcher()) if toolchain.has_nvcc else None
     is_known, word = reason is not None, None
     if reason is None:
         try:
-            try:
-                return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
-            except two_halves.LightHeadersError:
-                _log.debug("%s: compiled again with tvm-ffi's own headers", variant.label)
-                toolchain = toolchain.with_whole_headers()
-                built = _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
-                two_halves.remember_whole_headers(variant.spec, nvrtc)
-                return replace(built, seconds=time.perf_counter() - started)
+            built = _compile_in_halves(variant, toolchain, nvrtc, staging, verbose, cancel, on_refusal, jobs)
+            return replace(built, seconds=time.perf_counter() - started)
         except OnlyNvccError as error:
             if not toolchain.has_nvcc:
                 raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=INSTALL_CUDA) from None
@@ -145,6 +137,32 @@ def compile_variant(
     # With other versions of kjit's programs it might be NVRTC.
     others = (*built.others, *two_halves.PROGRAMS)
     return replace(built, others=others, seconds=time.perf_counter() - started, why_nvcc=reason)
+
+
+def _compile_in_halves(
+    variant: Variant,
+    toolchain: Toolchain,
+    nvrtc: Nvrtc,
+    staging: Path,
+    verbose: bool,
+    cancel: threading.Event | None,
+    on_refusal: Callable[[Refusal], object],
+    jobs: int,
+) -> Built:
+    """As `_compile`, with the light headers, or tvm-ffi's own if the units need those.
+
+    Raises:
+        OnlyNvccError: NVRTC cannot compile the units.
+    """
+    if toolchain.has_light_headers and not two_halves.needs_whole_headers(variant.spec, nvrtc):
+        try:
+            return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
+        except two_halves.LightHeadersError:
+            _log.debug("%s: compiled again with tvm-ffi's own headers", variant.label)
+        built = _compile(variant, toolchain.with_whole_headers(), staging, verbose, cancel, on_refusal, jobs)
+        two_halves.remember_whole_headers(variant.spec, nvrtc)
+        return built
+    return _compile(variant, toolchain.with_whole_headers(), staging, verbose, cancel, on_refusal, jobs)
 
 
 def _compile(

@@ -140,15 +140,6 @@ KJIT_DEVICE unsigned char* dynamic_shared() {
 
 }  // namespace details
 
-/// Begins to copy 16 bytes, aligned, to shared memory; `await_copies` waits for them.
-KJIT_DEVICE void copy_async(void* to, const void* from) {
-#if KJIT_CUDA_ARCH >= 800 && !KJIT_SIM
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx::to_shared(to)), "l"(from) : "memory");
-#else
-  *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
-#endif
-}
-
 /// A place for a vector in the block's dynamic shared memory, of which each thread has some.
 template <typename T, std::size_t N>
 class SharedSlot {
@@ -159,7 +150,12 @@ class SharedSlot {
 
   /// Begins to copy the vector from there, aligned.
   KJIT_DEVICE void begin(const T* from) const {
-    if constexpr (sizeof(T) * N == 16) return copy_async(slot_, from);
+#if KJIT_CUDA_ARCH >= 800 && !KJIT_SIM
+    if constexpr (sizeof(T) * N == 16) {
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(ptx::to_shared(slot_)), "l"(from) : "memory");
+      return;
+    }
+#endif
     AlignedVector<T, N> vector;
     vector.load(from);
     vector.store(slot_);
@@ -169,26 +165,6 @@ class SharedSlot {
  private:
   unsigned char* slot_;
 };
-
-/// Begins to copy `count` elements to the block's dynamic shared memory, all threads together, in aligned vectors but
-/// for the first and last elements. They come to lie from byte `offset` on, a multiple of 16, or as many bytes after it
-/// as `from` lies after such a multiple.
-template <typename T>
-KJIT_DEVICE T* copy_to_shared(unsigned offset, const T* from, int count) {
-  constexpr int kVec = 16 / sizeof(T);
-  const unsigned ahead = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from) % 16);
-  T* const to = reinterpret_cast<T*>(details::dynamic_shared() + offset + ahead);
-  const int to_vector = static_cast<int>((16 - ahead) % 16 / sizeof(T)), head = to_vector < count ? to_vector : count;
-  const int vectors = (count - head) / kVec, thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < vectors; i += static_cast<int>(blockDim.x)) {
-    copy_async(to + head + i * kVec, from + head + i * kVec);
-  }
-  for (int i = thread; i < count - vectors * kVec; i += static_cast<int>(blockDim.x)) {
-    const int at = i < head ? i : i + vectors * kVec;
-    to[at] = from[at];
-  }
-  return to;
-}
 
 /// Waits until what this thread has begun to copy to shared memory is there.
 KJIT_DEVICE void await_copies() {
