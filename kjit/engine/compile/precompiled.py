@@ -1,12 +1,12 @@
-"""Headers that are compiled ahead, for the halves that a server compiles one after another.
+"""Precompiled headers of the halves that a server compiles one after another.
 
-To read headers takes half of the time of a small half, and from one edit of an op to the next they stay. So server.py
-has them precompiled while it waits, by g++ for the host half and by NVRTC for the device half: all of the preprocessed
-half before the first line of the op's own. The next half with the very same text ahead, and the same flags, is compiled
-without it, and not even cut. What comes out is the same.
+Reading headers takes half of the time of a small half, and an edit of an op does not change them. So server.py has them
+precompiled while it waits, by g++ for the host half and by NVRTC for the device half: all of the preprocessed half
+before the first line of the op's own code. A later half that begins with the same text, and has the same flags, is
+compiled and cut without that text. The result is the same.
 
-They are files in a folder of the server's, a few at most, and end with it. NVRTC can use those of its own process
-only.
+They are a few files in a folder of the server's, and removed with it. NVRTC can use only those that its own process has
+made.
 
 It imports little, because the first build waits for it.
 """
@@ -57,32 +57,43 @@ class Kept:
         self._can_name = folder.isprintable() and not set('"\\') & set(folder)
         self._folder = folder
         self._made: dict[Ahead, str | None] = {}  # nothing for what the compiler does not take
-        self._wanted: Ahead | None = None
+        self._last: tuple[tuple[str, ...], str] | None = None  # the words and the text of the last unit
         self._count = 0
 
     def split(self, words: tuple[str, ...], unit: str) -> tuple[Ahead, str, str] | None:
-        """What comes ahead of `unit`'s own code, its precompiled file, and the rest; None where there is no file. It is
-        made the next time that nothing else is to be done."""
-        place = own_code(unit)
-        if place < _SHORTEST or not self._can_name:
+        """What is precompiled of the text before `unit`'s own code, its file, and the rest; None if nothing is. What is
+        missing is made the next time that nothing else is to be done."""
+        if not self._can_name:
             return None
-        ahead = (words, unit[:place])
-        if ahead not in self._made:
-            self._wanted = ahead
+        self._last = words, unit
+        fitting = [
+            ahead
+            for ahead, path in self._made.items()
+            # The rest begins with a line marker, or its lines would not be known.
+            if path and ahead[0] == words and unit.startswith(ahead[1]) and unit.startswith("# ", len(ahead[1]))
+        ]
+        if not fitting:
             return None
+        ahead = max(fitting, key=lambda each: len(each[1]))
         path = self._made.pop(ahead)
+        assert path is not None
         self._made[ahead] = path  # the last that was used
-        return None if path is None else (ahead, path, unit[place:])
+        return ahead, path, unit[len(ahead[1]) :]
 
     def refuse(self, ahead: Ahead) -> None:
         """Use none for such units any more."""
         self._keep(ahead, None)
 
     def _next(self) -> tuple[Ahead, str] | None:
-        """What is to be made, and where."""
-        if self._wanted is None:
+        """What is to be made, and where. The search for it is left to this time, too, as it takes longer than the
+        comparison of texts."""
+        if self._last is None:
             return None
-        ahead, self._wanted = self._wanted, None
+        (words, unit), self._last = self._last, None
+        place = own_code(unit)
+        ahead = (words, unit[:place])
+        if place < _SHORTEST or ahead in self._made:
+            return None
         self._count += 1
         return ahead, os.path.join(self._folder, f"{type(self).__name__}{self._count}.pch")
 

@@ -81,6 +81,7 @@ class TestForNvcc:
                 "only nvcc compiles lambdas that are __device__",
             ),
             ("fill<<<1, 2>>>(x);", ""),
+            ("my_cudaMemcpyToSymbol(n, &x, 4);", ""),
         ],
     )
     def test_what_only_nvcc_compiles(self, code: str, reason: str) -> None:
