@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _SUCCESS = 0
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
+# What ptxas says if a kernel uses a variable of the host: the kernel would get another one, which is 0.
+_HOST_VARIABLE = "Unresolved extern variable "
 
 
 def compile_half(
@@ -113,6 +115,8 @@ def _compile(
         said = _CONTINUED.sub("    ", said)  # as nvcc prints it
         if result != _SUCCESS:
             return False, said if said.strip() else f"nvrtc: error: {_words(nvrtc, result)}\n", b""
+        if _HOST_VARIABLE in said:
+            return False, said, b""
         return True, said, _content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))

@@ -40,6 +40,10 @@ _PIECE = re.compile(
 )
 _BRACKET = re.compile(rf"{_STRING}|[][(){{}}]|^\#.*$", re.MULTILINE)
 _ANNOTATION = re.compile(r"__(?:global|device)__")
+_KERNEL = re.compile(r"__global__")
+_TEMPLATE = re.compile(r"\btemplate\s*<")
+_WITH_PARENTHESES = re.compile(r"\b__\w+\s*\((?:[^()]|\([^()]*\))*\)")  # `__launch_bounds__(128)`
+_NO_RESULT = re.compile(r"\b(?:void|auto)\b")
 _FIRST = re.compile(r"\s*(.)")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 # Names that a parenthesis may follow without being the list of a function's parameters.
@@ -159,6 +163,24 @@ def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str
                 continue
             yield file, line, text
             line += 1
+
+
+def kernels_with_results(unit: str) -> Iterator[tuple[str, int]]:
+    """The kernels in the op's own files whose return type is not void, each as file and line."""
+    unit = f"\n{unit}"
+    markers = list(_MARKER.finditer(unit))
+    places = [marker.end() for marker in markers]
+    for match in _KERNEL.finditer(unit):
+        marker = markers[bisect.bisect(places, match.start()) - 1] if places else None
+        function = _device_function(unit, match.start())
+        if marker is None or function is None or not _is_own(marker):
+            continue
+        head = unit[function.begin : function.body]
+        if (template := _TEMPLATE.search(head)) is not None:
+            head = head[_behind_arguments(head, template.end() - 1) :]
+        if _NO_RESULT.search(_WITH_PARENTHESES.sub("", head).partition("(")[0]) is None:
+            file, line = _place_of(marker)
+            yield file, line + unit.count("\n", marker.end(), match.start()) - 1
 
 
 def by_file(unit: str) -> Iterator[tuple[str, str]]:

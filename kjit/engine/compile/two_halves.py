@@ -47,9 +47,22 @@ _CUT = ".cut.ii"
 
 _UNRESOLVED = re.compile(r"^ptxas fatal +: Unresolved extern function '(?P<symbol>\w+)'\n", re.MULTILINE)
 
+# A kernel with a result, in PTX: `.entry (.param .b32 result) kernel(`.
+_NO_KERNEL = re.compile(
+    r"^ptxas application ptx input, line \d+; fatal +: Parsing error near '\(': syntax error\n(?:ptxas fatal .*\n)?",
+    re.MULTILINE,
+)
+
+# A kernel that uses a variable of the host: ptxas, or the optimizer if it is static, and NVRTC's warning there.
+_HOST_VARIABLE = re.compile(
+    r"^(?:ptxas warning : Unresolved extern variable '(?P<symbol>\w+)'.*|error: Broken module found.*)\n", re.MULTILINE
+)
+_OF_HOST_VARIABLE = re.compile(r'warning #\d+-D: .*host (?:variable|member) "(?P<name>[^"\n]+)" cannot be .*')
+
 # Kernels in the host half, as g++ sees them; the place where it has found them is above.
 _UNDEFINED_KERNEL = re.compile(
-    r"(?:^In file included from .*\n(?: +from .*\n)*)?^.*warning: '[^\n]*' used but never defined\n(?:^ .*\n)*",
+    r"(?:^In file included from .*\n(?: +from .*\n)*)?"
+    r"^.*warning: (?:inline function )?'[^\n]*' used but never defined\n(?:^ .*\n)*",
     re.MULTILINE,
 )
 
@@ -121,12 +134,48 @@ def said(step: Step, log: str, read: Callable[[str], str]) -> str:
     """
     if "c++-cpp-output" in step.arguments:
         return _UNDEFINED_KERNEL.sub("", log)
-    if step.output.endswith(".cubin"):
-        log = _HOST_LAMBDA.sub("", log)
-    if step.output.endswith(".cubin") and (unresolved := _UNRESOLVED.search(log)) is not None:
-        called = _call_of_host(demangle(unresolved["symbol"]), read(step.inputs[0]))
-        return log if called is None else log[: unresolved.start()] + called + log[unresolved.end() :]
-    return log
+    if not step.output.endswith(".cubin"):
+        return log
+    log = _HOST_LAMBDA.sub("", log)
+    if _HOST_VARIABLE.search(log) is not None:
+        return _use_of_host_variable(log, read(step.inputs[0]))
+    told = None
+    if (found := _UNRESOLVED.search(log)) is not None:
+        told = _call_of_host(demangle(found["symbol"]), read(step.inputs[0]))
+    elif (found := _NO_KERNEL.search(log)) is not None:
+        told = _kernel_with_result(read(step.inputs[0]))
+    return log if found is None or told is None else log[: found.start()] + told + log[found.end() :]
+
+
+def _use_of_host_variable(log: str, unit: str) -> str:
+    """What NVRTC says of kernels that use variables of the host, in nvcc's words: for NVRTC that is a warning."""
+
+    def error(name: str) -> str:
+        return f'error: identifier "{name}" is undefined in device code'
+
+    symbols = [match["symbol"] for match in _HOST_VARIABLE.finditer(log) if match["symbol"]]
+    names = [base_name(demangle(symbol)) if symbol.startswith("_Z") else symbol for symbol in symbols]
+
+    def as_error(match: re.Match[str]) -> str:
+        name = base_name(match["name"])
+        return error(name) if name in names or not names else match[0]
+
+    rest = _HOST_VARIABLE.sub("", log)
+    with_errors = _OF_HOST_VARIABLE.sub(as_error, rest)
+    if with_errors != rest or not names:
+        return with_errors if with_errors != rest else log
+    for file, line, text in _own_code(unit):
+        if (use := re.search(rf"\b{re.escape(names[0])}\b", text)) is not None:
+            return f"{rest}{file}({line}): {error(names[0])}\n{text}\n{' ' * use.start()}^\n"
+    return f"{rest}{error(names[0])}\n"
+
+
+def _kernel_with_result(unit: str) -> str | None:
+    """What nvcc says of a kernel that returns something: NVRTC leaves it to ptxas."""
+    from kjit.engine.compile import halves  # which only a mistake needs here
+
+    told = "a __global__ function must have a void return type"
+    return "".join(f"{file}({line}): error: {told}\n\n" for file, line in halves.kernels_with_results(unit)) or None
 
 
 def _call_of_host(signature: str, unit: str) -> str | None:
@@ -147,7 +196,7 @@ def _call_of_host(signature: str, unit: str) -> str | None:
 
 
 def _own_code(unit: str) -> Iterator[tuple[str, int, str]]:
-    from kjit.engine.compile import halves  # which only a mistake needs here
+    from kjit.engine.compile import halves
 
     return halves.device_lines(unit, lambda file: not file.startswith("<"))
 
