@@ -2,16 +2,14 @@
 
 Error messages and argument checks make up most of what the C++ compiler would optimise in a small op, and they are the
 same in each. So ops are compiled with `-DKJIT_PRECOMPILED`, which leaves only declarations, and linked with objects
-made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels, `kernels` where NVRTC compiles
-these. Simulated modules have their own
-of both, and the simulator itself: an object for each file of `kjit/csrc/sim/`. An object is made by the first
-build that needs it, side by side with that build's own units, and kept in `<cache>/v1/support/<key>/`. The key is a
-hash of the compiler's identity, the flags, and the contents of all of kjit's headers: coarse, since it is only about
-the time of one small compile.
+made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels, `kernels` if NVRTC compiles
+these. Simulated modules have their own of both, and the simulator itself: an object for each file of `kjit/csrc/sim/`.
 
-An object that is not as it was made, or that others could have put there, is as good as none: a build then makes it
-anew. A build never waits for another
-one here; two that start together make the same object twice.
+An object is made by the first build that needs it, in parallel with that build's own units, and kept in
+`<cache>/v1/support/<key>/`. The key is a hash of the compiler's identity, the flags, and the contents of all of kjit's
+headers: coarse, since it is only about the time of one small compile. An object that has changed since it was made, or
+that others could have put there, is not used: a build then makes it again. Builds do not wait for each other here: two
+that start together make the same object twice.
 """
 
 from __future__ import annotations
@@ -125,17 +123,20 @@ def support_objects(toolchain: Toolchain) -> list[SupportObject]:
     names = ("host",) if target.kind == "cpu" else ("host", "cuda")
     if toolchain.nvrtc is not None:
         names = (*names, "kernels")
+    headers = _headers_digest(simulated=target.is_simulated)
+
+    def support_object(name: str, source: Path, flags: list[str]) -> SupportObject:
+        return _support_object(name, source, flags, toolchain, headers)
+
     objects = [
-        _support_object(
-            name, _CSRC / "support" / f"{name}.cpp", support_flags(toolchain, with_cuda=name != "host"), toolchain
-        )
+        support_object(name, _CSRC / "support" / f"{name}.cpp", support_flags(toolchain, with_cuda=name != "host"))
         for name in names
     ]
     if target.is_simulated:
         flags = simulator_flags(toolchain)
         for source in simulator_sources():
             if target.kind == "sim-check" or not source.name.startswith("check"):
-                objects.append(_support_object(f"sim_{source.stem}", source, flags, toolchain))
+                objects.append(support_object(f"sim_{source.stem}", source, flags))
     return objects
 
 
@@ -144,7 +145,7 @@ def simulator_sources() -> list[Path]:
     return sorted((*(_CSRC / "sim").glob("*.cpp"), *(_CSRC / "sim").glob("*.S")))
 
 
-def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolchain) -> SupportObject:
+def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolchain, headers: str) -> SupportObject:
     arguments = (str(toolchain.cxx.path), *flags)
     # Not the whole identity of the toolchain: one object serves all architectures, and CPU and CUDA modules alike.
     environment = {variable: os.environ.get(variable) for variable in COMPILER_ENVIRONMENT}
@@ -152,7 +153,7 @@ def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolch
     known = [
         arguments,
         source.read_text(encoding="utf-8"),
-        _headers_digest(simulated=toolchain.target.is_simulated),
+        headers,
         toolchain.cxx.identity(),
         cuda.identity() if cuda is not None and name != "host" else None,
         environment,
