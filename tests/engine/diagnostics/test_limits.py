@@ -127,8 +127,8 @@ class TestLimits:
         assert limit(scale_so=f"a.cu:(.text+0x1): undefined reference to `{name}'\n") is not None
 
     def test_what_kjit_knows_to_be_for_nvcc(self) -> None:
-        said = limit(cuda0__kernels__s="error: only nvcc's code registers what cudaMemcpyToSymbol is given\n")
-        assert said == "only nvcc's code registers what cudaMemcpyToSymbol is given"
+        said = limit(cuda0__kernels__s="error: only nvcc registers the symbols that cudaMemcpyToSymbol takes\n")
+        assert said == "only nvcc registers the symbols that cudaMemcpyToSymbol takes"
 
     def test_an_option_that_nvrtc_does_not_know(self) -> None:
         said = limit(cuda0__sm_80__cubin="nvrtc: error: unrecognized option --new found\n")
@@ -144,7 +144,7 @@ class TestLimits:
 
         assert word(device, '/lib/include/math.h(1): error: identifier "f" is undefined\n') == "#include"
         assert word(device, f'{SOURCE}(5): error: expected a ";"\n') is None
-        named = "error: only nvcc's code registers what cudaMemcpyToSymbol is given\n"
+        named = "error: only nvcc registers the symbols that cudaMemcpyToSymbol takes\n"
         assert word(table, named) == "cudaMemcpyToSymbol"
 
 
