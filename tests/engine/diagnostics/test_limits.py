@@ -112,11 +112,11 @@ class TestLimits:
     def test_what_nvrtc_alone_refuses(self, log: str) -> None:
         said = limit(cuda0__sm_80__cubin=log)
         assert said is not None
-        assert said.startswith("without it there is an error: ")
+        assert said.startswith("without nvcc there is an error: ")
 
     def test_what_only_the_host_half_is_refused_for(self) -> None:
         said = limit(cuda0__host__o=f"{SOURCE}:2:3: error: no match for 'operator->*'\n")
-        assert said == "without it there is an error: no match for 'operator->*' (scale.cuh:2)"
+        assert said == "without nvcc there is an error: no match for 'operator->*' (scale.cuh:2)"
 
     def test_a_header_that_the_device_half_misses(self) -> None:
         missing = f"{SOURCE}:1:10: fatal error: x.h: No such file or directory\n"
