@@ -47,7 +47,7 @@ def weakness_of(mode: int, owner: int, owners: tuple[int, ...]) -> str | None:
     if owner not in owners:
         return f"belongs to another user (id {owner})"
     if mode & OTHERS_MAY_WRITE:
-        return "may be written by others than its owner"
+        return "may be written by users other than its owner"
     return None
 
 

@@ -127,7 +127,7 @@ class TestLoadJit:
         with pytest.raises(UsageError, match=r"kjit/csrc/no_such.cpp' of module 'answer' cannot be read") as caught:
             kjit.load_jit("answer", cpp_files=["no_such.cpp"])
         assert caught.value.hint == (
-            "a relative path is one in kjit's own csrc: write Path(__file__).parent / 'no_such.cpp'"
+            "relative paths are in kjit's own csrc; for your own file, write Path(__file__).parent / 'no_such.cpp'"
         )
 
     def test_a_module_needs_a_name(self) -> None:

@@ -26,8 +26,8 @@ PLAIN_FOR_NVCC = re.compile(r"[\w./+-]+")
 _INCLUDABLE = re.compile(r'[^"\\$\n]+')
 
 # Characters that a shell expands in double quotes, and outside of them, as in the lists of flags for nvcc's parts.
-_CARRIED_OUT = re.compile(r"[$`]")
-_CARRIED_OUT_IN_LISTS = re.compile(r"[$`;&|<>()\n]|(?:^|[\s,])#")
+_EXPANDED = re.compile(r"[$`]")
+_EXPANDED_IN_LISTS = re.compile(r"[$`;&|<>()\n]|(?:^|[\s,])#")
 _MISREAD_IN_NAMES = re.compile(r"[$`'\"\\]")
 _MISREAD_IN_MACROS = re.compile(r"-[DU][^,\s]*['\"\\]")
 _TO_ESCAPE = re.compile(r'[\\$`",]')
@@ -128,16 +128,16 @@ def _misread(flag: Flag) -> str | None:
     if flag.meaning == "macro":
         pattern = re.compile(r"[$`\\,]")
     elif flag.meaning == "list":
-        if _MISREAD_IN_MACROS.search(flag.value) and _CARRIED_OUT_IN_LISTS.search(flag.value) is None:
+        if _MISREAD_IN_MACROS.search(flag.value) and _EXPANDED_IN_LISTS.search(flag.value) is None:
             return "-D"
-        pattern = _CARRIED_OUT_IN_LISTS
+        pattern = _EXPANDED_IN_LISTS
     elif flag.name.lstrip("-").startswith(("X", "ptxas", "nvlink", "fatbin", "cudafe")):
-        pattern = _CARRIED_OUT_IN_LISTS
+        pattern = _EXPANDED_IN_LISTS
     elif flag.meaning in ("headers", "header", "libraries", "options"):
         if os.path.isabs(flag.value):
             return None  # replaced by a link
         pattern = _MISREAD_IN_NAMES
     else:
-        pattern = _CARRIED_OUT
+        pattern = _EXPANDED
     match = pattern.search(flag.value)
     return match[0].strip(" ,") or match[0] if match else None
