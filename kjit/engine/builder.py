@@ -119,7 +119,7 @@ def build(
             raise _changed_twice(variant, changed[0])
         _log.info("%s: built once more, because it changed meanwhile: %s", variant.label, ", ".join(changed))
         before = observed.states
-    raise CacheError(f"{variant.label} is not built, because the cache '{store.root}' is being emptied all the time.")
+    raise CacheError(f"{variant.label} cannot be built: another process keeps emptying the cache '{store.root}'.")
 
 
 def _changed_twice(variant: Variant, path: str) -> KjitError:

@@ -463,7 +463,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("damage", "reason"),
         [
-            (lambda path: path.write_bytes(path.read_bytes()[:100]), "is damaged: it has 100 bytes and not"),
+            (lambda path: path.write_bytes(path.read_bytes()[:100]), "is damaged: it has 100 bytes instead of"),
             (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"?"), "is damaged: it was altered"),
             (lambda path: path.unlink(), "cannot be read (No such file or directory)"),
         ],
