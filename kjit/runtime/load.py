@@ -107,16 +107,21 @@ def load_jit(
 ) -> tvm_ffi.Module:
     """Load a module of C++ and CUDA sources, compiling it if necessary.
 
-    CUDA sources are compiled for the GPU of this machine, or for the simulator if `KJIT_SIM` is set.
+    CUDA sources are compiled for the GPU of this machine, or for the simulator if `KJIT_SIM` is set. Sources with
+    relative paths are kjit's own, in its `csrc/`.
 
     Args:
         args: the name of the module, then the arguments that distinguish it from others of that name
             (`*make_cpp_args(...)`).
-        cpp_files, cuda_files: sources, as absolute paths; a relative path is one in kjit's own `csrc/`. With wrappers
-            they are included in one generated unit; without, each has its own exports (`KJIT_EXPORT`).
-        cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs; a string is both.
-        extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
-        extra_include_paths: absolute folders that are searched before kjit's own.
+        cpp_files: C++ sources, as absolute paths. With `cpp_wrappers` they are included in one generated unit with
+            these exports; without, each is compiled separately and has its own exports (`KJIT_EXPORT`).
+        cuda_files: CUDA sources, in the same way, with `cuda_wrappers`.
+        cpp_wrappers: exports of the C++ sources: `(export_name, cpp_symbol)` pairs; a string is both.
+        cuda_wrappers: exports of the CUDA sources, in the same form.
+        extra_cflags: flags for the C++ compiler.
+        extra_cuda_cflags: flags for nvcc.
+        extra_ldflags: flags for the link.
+        extra_include_paths: folders for headers, as absolute paths, searched before kjit's own.
         build_directory: the cache folder for this module, instead of the user's cache.
 
     Returns:
@@ -163,13 +168,24 @@ def jit(
         def scale(module, x: torch.Tensor, out: torch.Tensor) -> None:
             module.scale(x, out)
 
-    The module is compiled at the first call: for the CPU from the C++ side, for a GPU from the CUDA side. Arguments not
-    listed here are those of `load_jit`.
+    The module is compiled at the first call: for the CPU from the C++ sources, for a GPU from the CUDA sources. Sources
+    with relative paths are kjit's own, in its `csrc/`.
 
     Args:
-        args: as for `load_jit`; by default the name of the function without leading underscores.
-        device: the device of the module; by default that of the tensors of each call, and without tensors the one kind
+        args: the name of the module, by default that of the function without leading underscores; then the arguments
+            that distinguish it from others of that name (`*make_cpp_args(...)`).
+        device: the device of the module; by default that of the tensors of each call, and without tensors the only kind
             of device that there is a source for. `"sim"` and `"sim-check"` are the simulated GPU.
+        cpp_files: C++ sources, as absolute paths. With `cpp_wrappers` they are included in one generated unit with
+            these exports; without, each is compiled separately and has its own exports (`KJIT_EXPORT`).
+        cuda_files: CUDA sources, in the same way, with `cuda_wrappers`.
+        cpp_wrappers: exports of the C++ sources: `(export_name, cpp_symbol)` pairs; a string is both.
+        cuda_wrappers: exports of the CUDA sources, in the same form.
+        extra_cflags: flags for the C++ compiler.
+        extra_cuda_cflags: flags for nvcc.
+        extra_ldflags: flags for the link.
+        extra_include_paths: folders for headers, as absolute paths, searched before kjit's own.
+        build_directory: the cache folder for this module, instead of the user's cache.
 
     Raises:
         UsageError: at the call, tensors are on different devices, or on one that there is no source for. All other
