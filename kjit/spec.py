@@ -2,7 +2,8 @@
 values as C++ template arguments (`make_cpp_args`).
 
 Everything that can change the compiled library is a field of one of these, so that a key computed from them is
-complete. Nothing here uses the disk, a compiler or torch.
+complete. Nothing here uses the disk, a compiler or torch. Both parts are in one file because every hit needs them, and
+each module costs a process that loads a kernel some tenths of a millisecond (tests/runtime/test_thin.py).
 
 The classes behave like frozen dataclasses but are not: the code of a dataclass is generated on import, which takes
 longer than everything else that a process does for its first kernel.
