@@ -159,6 +159,6 @@ def _check_one(actual: torch.Tensor, expected: torch.Tensor, sources: Sequence[t
     # A float64 computed from narrower floats has their precision.
     limits = tolerances(actual.dtype, *sources)
     actual, expected = actual.double(), expected.to(actual.dtype).double()
-    # assert_close tells where they differ; but its first call imports what takes longer than most tests do.
+    # assert_close reports where they differ, but the imports of its first call take longer than most tests.
     if actual.shape != expected.shape or not torch.allclose(actual, expected, equal_nan=True, **limits):
         torch.testing.assert_close(actual, expected, equal_nan=True, **limits)

@@ -225,7 +225,7 @@ _WITHOUT_EFFECT = ("-t", "--threads")
 
 
 def nvrtc_options(words: Sequence[str]) -> list[str]:
-    """NVRTC's options for nvcc's flags, as far as they concern device code.
+    """NVRTC's options for those of nvcc's flags that affect device code.
 
     Raises:
         OnlyNvccError: NVRTC has no such option.
