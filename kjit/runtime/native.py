@@ -31,13 +31,10 @@ import sys
 import weakref
 from collections.abc import Callable, Hashable, Mapping
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 import kjit
 from kjit.runtime import LAYOUT
-
-if TYPE_CHECKING:
-    pass
 
 # Kinds of parameters, with the same numbers as in the C++. POSITIONAL is computed here.
 POSITIONAL, TENSOR, OPTIONAL, WRITTEN, TYPED, LIST = 1, 2, 4, 8, 16, 32
@@ -54,7 +51,7 @@ _ASKS_BY_ITSELF = sys.version_info[:2] == (3, 11)
 
 
 class Native(Protocol):
-    """What is compiled."""
+    """The compiled C++ module."""
 
     def take_over(self, call: FunctionType, /) -> bool:
         """Run a generated function in C++ from now on; False if it has too many parameters."""
@@ -223,12 +220,12 @@ def find_in_bundle(wrapper: str) -> Native | None:
         _log.debug("eager calls run in Python: %s", error)
         return None
     for refusal in found.refusals:
-        _log.debug("what runs eager calls is in no bundle:%s", refusal)
+        _log.debug("the C++ for eager calls is not in a bundle:%s", refusal)
     return None if found.library is None else load_native(found.library)
 
 
 def find() -> Native | None:
-    """The C++ in the cache; no compiler runs."""
+    """Load the C++ from the cache; no compiler runs."""
     from kjit import env
     from kjit.runtime import load, recall
 
@@ -304,12 +301,12 @@ def load_native(library: str) -> Native | None:
         module: Any = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
-        _log.warning("eager calls run in Python, as %s cannot be loaded: %s", library, error)
+        _log.warning("eager calls run in Python: %s cannot be loaded: %s", library, error)
         return None
     tensor = torch.empty(0, device="cpu")
     known = (torch.Tensor, torch.nn.Parameter, tensor, tensor._cdata, vars(torch.autograd.forward_ad))
     get_callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)
     if not module.learn(*known, get_callback, use):
-        _log.warning("eager calls run in Python, as torch %s keeps its tensors elsewhere", torch.__version__)
+        _log.warning("eager calls run in Python: the layout of tensors in torch %s is unknown", torch.__version__)
         return None
     return cast("Native", module)
