@@ -39,7 +39,7 @@ from kjit.runtime import (
     read_file,
     read_library,
     tvm_ffi_home,
-    tvm_ffi_version_in,
+    tvm_ffi_version,
     weakness,
 )
 
@@ -85,6 +85,9 @@ _SETTLING_NS = 2_000_000_000
 
 # The kinds of questions to the disk, each with what follows in a record.
 FILE, FOLDER_THERE, THERE, PROGRAM, STAMP, DATED, PACKAGE, LEARNED = range(8)
+
+_CODE = ("engine", "engine/cache", "engine/key", "engine/toolchain", "runtime")
+"""The folders of kjit's code that derives keys and records. What compiles is not part of a key either."""
 
 Look = tuple[Any, ...]
 """A question to the disk and its answer: `(FILE | FOLDER_THERE | THERE | PROGRAM, path, yes)`,
@@ -343,26 +346,23 @@ def _learned(path: str, *_as_it_was: int) -> dict[str, dict[str, object]]:
 
 
 def code_states() -> list[tuple[str, int, int, int]]:
-    """Name, size, and dates (of the content, of any change) of kjit's own code that derives keys and records, and of
-    the file that says which version it is, if there is one.
+    """Name, size, and times (of the content, of any change) of kjit's own code that derives keys and records, and of
+    the file with its version, if there is one.
 
     Raises:
-        OSError: it is in no folder.
+        OSError: it is not in a folder.
     """
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     states = []
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(f"{home}/_version.py")
         states.append(("_version.py", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    folders = ["engine", "runtime"]
-    for folder in folders:
+    for folder in _CODE:
         with os.scandir(f"{home}/{folder}") as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
                     status = entry.stat()
                     states.append((f"{folder}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-                elif entry.name != "__pycache__" and entry.is_dir():
-                    folders.append(f"{folder}/{entry.name}")
     return sorted(states)
 
 
@@ -375,17 +375,12 @@ def _here() -> str | None:
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     try:
         code = [f"{name} {size} {mtime_ns}" for name, size, mtime_ns, _ in code_states()]
-        version = _tvm_ffi_version(tvm_ffi)
+        version = tvm_ffi_version(tvm_ffi)
     except (OSError, ImportError):
         return None
     python = f"{sys.version} {sys.implementation.cache_tag}"
     parts = [str(FORMAT), home, os.path.realpath(home), tvm_ffi, version, python, sys.prefix]
     return digest("\0".join([*parts, cpu_identity(), *code]).encode("utf-8", "surrogatepass"))
-
-
-def _tvm_ffi_version(home: str) -> str:
-    """The version of tvm-ffi in `home`: by the package itself if it is imported, as the folder beside it is long."""
-    return getattr(sys.modules.get("tvm_ffi"), "__version__", None) or tvm_ffi_version_in(home)
 
 
 def _is_absolute(value: str) -> bool:
