@@ -86,6 +86,11 @@ class Forks:
         stdout, stderr = (stream.read_text() for stream in streams[1:])
         return subprocess.CompletedProcess(["python", "-c", script], int(status), stdout, stderr)
 
+    def pytest(self, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run pytest to its end, as `python -m pytest arguments` would; the parameters are those of `run`."""
+        script = "import sys, pytest\nsys.path[0] = ''\nsys.exit(pytest.main(sys.argv[1:]))"
+        return self.run(script, *arguments, cwd=cwd, **environment)
+
 
 @contextmanager
 def forks(preamble: str) -> Iterator[Forks]:

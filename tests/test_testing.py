@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import Forks
 
 import kjit
 
@@ -95,31 +96,28 @@ def test_it(device):
     print("SAW", torch.empty(1, device=device).device.type, mode())
 """
 
-    def run(self, folder: Path, **environment: str) -> str:
+    def run(self, forked: Forks, folder: Path, **environment: str) -> str:
         (folder / "test_it.py").write_text(self.TEST)
-        command = [sys.executable, "-m", "pytest", "-v", "-s", "-rs", "-p", "no:cacheprovider", "test_it.py"]
-        done = subprocess.run(
-            command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-        )
-        return done.stdout
+        options = ["-v", "-s", "-rs", "-p", "no:cacheprovider"]
+        return forked.pytest(*options, "test_it.py", cwd=folder, **environment).stdout
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
-    def test_without_a_gpu_cuda_is_the_simulator_and_the_cpu_is_itself(self, tmp_path: Path) -> None:
-        said = self.run(tmp_path, KJIT_SIM="")
+    def test_without_a_gpu_cuda_is_the_simulator_and_the_cpu_is_itself(self, tmp_path: Path, forked: Forks) -> None:
+        said = self.run(forked, tmp_path, KJIT_SIM="")
         assert re.search(r"test_it\[sim\] SAW cpu sim$", said, re.MULTILINE)
         assert re.search(r"test_it\[cpu\] SAW cpu None$", said, re.MULTILINE)
 
-    def test_the_variable_chooses_the_simulator_with_checks(self, tmp_path: Path) -> None:
-        assert "test_it[sim-check] SAW cpu sim-check" in self.run(tmp_path, KJIT_SIM="check")
+    def test_the_variable_chooses_the_simulator_with_checks(self, tmp_path: Path, forked: Forks) -> None:
+        assert "test_it[sim-check] SAW cpu sim-check" in self.run(forked, tmp_path, KJIT_SIM="check")
 
-    def test_where_it_cannot_be_built_the_reason_is_told(self, tmp_path: Path) -> None:
-        said = self.run(tmp_path, KJIT_SIM="1", KJIT_CUDA_HOME=str(tmp_path))
+    def test_where_it_cannot_be_built_the_reason_is_told(self, tmp_path: Path, forked: Forks) -> None:
+        said = self.run(forked, tmp_path, KJIT_SIM="1", KJIT_CUDA_HOME=str(tmp_path))
         assert "1 passed, 1 skipped" in said
         assert "does not have CUDA's headers" in said
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
-    def test_it_can_be_forbidden(self, tmp_path: Path) -> None:
-        said = self.run(tmp_path, KJIT_SIM="0")
+    def test_it_can_be_forbidden(self, tmp_path: Path, forked: Forks) -> None:
+        said = self.run(forked, tmp_path, KJIT_SIM="0")
         assert "1 passed, 1 skipped" in said
         assert "needs an NVIDIA GPU, and PyTorch sees none here" in said
 
