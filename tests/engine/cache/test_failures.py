@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -153,7 +154,8 @@ class TestAgain:
     ) -> None:
         fail(broken, store)
         monkeypatch.chdir(header_of(broken).parent)
-        assert "\nanswer.h:1:16: error" in fail(broken, store).message
+        # g++ names the macro, clang its use.
+        assert re.search(r"\nanswer\.(h:1|cpp:6):16: error", fail(broken, store).message)
         assert len(compiles) == 1
 
     @pytest.mark.parametrize("side", COMPILERS)
