@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -144,23 +141,23 @@ def test_too_large(gpu_memory):
     gpu_memory(11 * 10**9)
 """
 
-    def run(self, folder: Path, *arguments: str) -> str:
+    def run(self, forked: Forks, folder: Path, *arguments: str) -> str:
         (folder / "test_it.py").write_text(self.TEST)
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, "test_it.py"]
-        environment = {**os.environ, "TMPDIR": str(folder)}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        return done.stdout
+        options = ["-p", "no:cacheprovider", *arguments]
+        return forked.pytest(*options, "test_it.py", cwd=folder, TMPDIR=str(folder)).stdout
 
-    def test_one_test_at_a_time_has_it_in_all_processes(self, tmp_path: Path) -> None:
-        assert "4 passed, 1 skipped" in self.run(tmp_path, "-n", "2")
+    def test_one_test_at_a_time_has_it_in_all_processes(self, tmp_path: Path, forked: Forks) -> None:
+        assert "4 passed, 1 skipped" in self.run(forked, tmp_path, "-n", "2")
         lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
         assert [what for what, _ in lines] == ["begin", "end"] * 4
         assert all(begun == ended for (_, begun), (_, ended) in zip(lines[::2], lines[1::2], strict=True))
 
-    def test_a_test_that_needs_more_than_is_free_is_skipped_with_both_numbers(self, tmp_path: Path) -> None:
-        said = self.run(tmp_path, "-rs", "-k", "too_large")
+    def test_a_test_that_needs_more_than_is_free_is_skipped_with_both_numbers(
+        self, tmp_path: Path, forked: Forks
+    ) -> None:
+        said = self.run(forked, tmp_path, "-rs", "-k", "too_large")
         assert "1 skipped" in said
         assert "needs 11 GB of GPU memory, and 10 GB are free" in said
 
-    def test_what_pytorch_holds_unused_is_given_back_before_and_afterwards(self, tmp_path: Path) -> None:
-        assert self.run(tmp_path, "-s", "-k", "test_it and 0").count("EMPTIED") == 2
+    def test_what_pytorch_holds_unused_is_given_back_before_and_afterwards(self, tmp_path: Path, forked: Forks) -> None:
+        assert self.run(forked, tmp_path, "-s", "-k", "test_it and 0").count("EMPTIED") == 2
