@@ -31,17 +31,15 @@ import sys
 import weakref
 from collections.abc import Callable, Hashable, Mapping
 from types import CellType, FunctionType
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import kjit
 from kjit.runtime import LAYOUT
 
-<<<<<<< HEAD
-=======
 if TYPE_CHECKING:
 
     class Native(Protocol):
-        """What is compiled."""
+        """The compiled C++ module."""
 
         def take_over(self, call: FunctionType, /) -> bool:
             """Run a generated function in C++ from now on; False if it has too many parameters."""
@@ -53,7 +51,6 @@ if TYPE_CHECKING:
             """A function that calls an op's function, or returns NotImplemented if PyTorch has to see the call."""
 
 
->>>>>>> startup
 # Kinds of parameters, with the same numbers as in the C++. POSITIONAL is computed here.
 POSITIONAL, TENSOR, OPTIONAL, WRITTEN, TYPED, LIST = 1, 2, 4, 8, 16, 32
 
@@ -66,23 +63,6 @@ ROAD = "_kjit_road"
 _TABLE = "_kjit_table"
 _ASKS_BY_ITSELF = sys.version_info[:2] == (3, 11)
 
-
-<<<<<<< HEAD
-class Native(Protocol):
-    """The compiled C++ module."""
-
-    def take_over(self, call: FunctionType, /) -> bool:
-        """Run a generated function in C++ from now on; False if it has too many parameters."""
-
-    def give_back(self, call: FunctionType, /) -> None:
-        """Run it in Python again."""
-
-    def direct(self, road: object, /) -> Callable[..., object]:
-        """A function that calls an op's function, or returns NotImplemented if PyTorch has to see the call."""
-
-
-=======
->>>>>>> startup
 # All generated functions. (A list, as its iteration is atomic for other threads.)
 _calls: list[weakref.ref[FunctionType]] = []
 _native: Native | None = None
