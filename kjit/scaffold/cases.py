@@ -325,8 +325,8 @@ class CasesView(CallsView):
     @property
     def sample_counts(self) -> dict[str, int]:
         """The numbers of elements, columns and rows of that shape."""
-        behind = len(self.placed.leading)
-        rows, columns = math.prod(self._sample[:behind]), math.prod(self._sample[behind:])
+        leading = len(self.placed.leading)
+        rows, columns = math.prod(self._sample[:leading]), math.prod(self._sample[leading:])
         return {"elements": rows * columns, "columns": columns, "rows": rows}
 
     @property

@@ -63,8 +63,8 @@ def merge(host: str, device: str) -> str:
             continue
         inserted = "".join(f"{_marker(line)}{line.text}\n" for line in there)
         if end < len(lines):
-            behind = lines[end]
-            texts[behind.place] = f"\n{inserted}{_marker(behind)}{texts[behind.place]}"
+            following = lines[end]
+            texts[following.place] = f"\n{inserted}{_marker(following)}{texts[following.place]}"
         else:
             texts.append(f"\n{inserted}")
     return "".join(texts)
