@@ -535,6 +535,13 @@ class TestRecords:
         assert "answer cpu is found by its key next time too" in caplog.text
         assert not (unrecorded.cache / "v1" / "recalls").exists()
 
+    def test_its_rows_are_no_objects_of_their_own(self, op: Op) -> None:
+        fields = recall.unsealed(op.record.read_bytes(), op.record.name)
+        assert fields is not None
+        headers, folders, sought = fields[5:8]
+        assert str(op.header) in headers and str(op.header.parent) in folders and len(sought) > 0
+        assert {type(each) for each in (*headers, *folders, *sought)} <= {str, int, bool}
+
     def test_there_are_not_more_than_some_thousands(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = op.record.parent
         monkeypatch.setattr(recall_writer, "MOST_RECORDS", 8)
