@@ -133,10 +133,10 @@ def brief() -> Iterator[None]:
 
 @contextmanager
 def called_only(calls: int, around: Callable[[], AbstractContextManager[object]] = nullcontext) -> Iterator[None]:
-    """Within it `run_benchmark` measures nothing: it calls what it is given so many times, for a profiler that looks.
+    """A context in which `run_benchmark` does not measure, but calls its function `calls` times, for a profiler.
 
     Args:
-        around: entered around the calls; the one before them, which warms up, is outside.
+        around: entered around these calls; the warm-up call before them is outside.
     """
     token = _called.set((calls, around))
     try:
@@ -193,8 +193,7 @@ def run_benchmark(
 
 
 class _FreshLoader(importlib.machinery.SourceFileLoader):
-    """Compiles the file anew: Python's own cache takes what has the same size, and was written in the same second, for
-    the same."""
+    """Compiles the file again: Python's own cache does not notice a change of equal size within one second."""
 
     def get_code(self, fullname: str) -> Any:
         path = self.get_filename(fullname)

@@ -21,6 +21,7 @@ from kjit.runtime.call_files import read as read
 from kjit.runtime.calls import REFUSALS, Caller, apply, one_line
 
 if TYPE_CHECKING:
+    from kjit.testing.comparison import Comparison
     from kjit.testing.op_test import OpTest
 
 State = Literal["agrees", "ran", "differs", "failed"]
@@ -69,7 +70,7 @@ class Replay(Caller):
         """Loaded references, by file."""
         return {}
 
-    def reference(self, call: Call) -> type[OpTest] | None:
+    def reference(self, call: Call) -> type[Comparison] | None:
         """The test class of the op, with its reference; None if there is none, or if the call is not of an op."""
         if call.document["kind"] != "op":
             return None
@@ -77,9 +78,9 @@ class Replay(Caller):
         tests, others = self._references(call)
         found = next((test for test in tests if test.op is wanted), None)
         if found is None and wanted in others:
-            from kjit.testing import OpTest
+            from kjit.testing.comparison import Comparison
 
-            return OpTest.comparing(cast("Any", wanted), others[wanted])
+            return Comparison.of(cast("Any", wanted), others[wanted])
         return found
 
     def _twin(self, call: Call) -> Callable[..., Any] | None:
@@ -188,7 +189,7 @@ class Replay(Caller):
         return False
 
 
-def _expected(test: type[OpTest], given: dict[str, Any]) -> Any:
+def _expected(test: type[Comparison], given: dict[str, Any]) -> Any:
     """The result of the reference; None if it is not written yet."""
     import pytest
 

@@ -327,7 +327,7 @@ def _fault(
         verb = {"read": "reads", "write": "writes", "atomic": "atomically updates"}[access[2]]
         what = f"{verb} {access[3]} bytes of {access[1]} memory"
         if first.startswith("Uninitialized"):
-            what += " that nobody has written"
+            what += " that was never written"
         elif "misaligned" in address:
             what += " at a misaligned address"
         elif near is not None and near["side"]:

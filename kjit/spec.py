@@ -2,7 +2,8 @@
 values as C++ template arguments (`make_cpp_args`).
 
 Everything that can change the compiled library is a field of one of these, so that a key computed from them is
-complete. Nothing here uses the disk, a compiler or torch.
+complete. Nothing here uses the disk, a compiler or torch. Both parts are in one file because every hit needs them, and
+each module costs a process that loads a kernel some tenths of a millisecond (tests/runtime/test_thin.py).
 
 The classes behave like frozen dataclasses but are not: the code of a dataclass is generated on import, which takes
 longer than everything else that a process does for its first kernel.
@@ -245,16 +246,21 @@ class Spec(Value):
     """One module: its sources, flags and exports.
 
     `cuda_*` is its CUDA side and `cpp_*` its C++ side. `load_jit` builds both into one module; a declared op builds one
-    module per target, from that target's side (`only`).
+    module per target, from that target's side (`only`). `load_jit` and `jit` have the same keyword parameters, with the
+    same documentation (tests/test_spec.py).
 
     Args:
         name: the op; a C++ and Python identifier, and the name of the library.
         args: the arguments that distinguish this variant from others of the op, usually `*make_cpp_args(...)`.
-        cpp_files, cuda_files: sources, as absolute paths. With wrappers they are included in one generated unit with
+        cpp_files: C++ sources, as absolute paths. With `cpp_wrappers` they are included in one generated unit with
             these exports; without, each is compiled separately and has its own exports (`KJIT_EXPORT`).
-        cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs; a string is both.
-        extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
-        extra_include_paths: absolute folders, searched before kjit's own.
+        cuda_files: CUDA sources, in the same way, with `cuda_wrappers`.
+        cpp_wrappers: exports of the C++ sources: `(export_name, cpp_symbol)` pairs; a string is both.
+        cuda_wrappers: exports of the CUDA sources, in the same form.
+        extra_cflags: flags for the C++ compiler.
+        extra_cuda_cflags: flags for nvcc.
+        extra_ldflags: flags for the link.
+        extra_include_paths: folders for headers, as absolute paths, searched before kjit's own.
 
     Raises:
         UsageError: the name or an export is not an identifier, an argument has another form, or there are no sources.

@@ -1,4 +1,4 @@
-"""What is made of the counters of Nsight Compute, and of a trace of PyTorch."""
+"""kjit.profiling: points of benchmarks, reports of Nsight Compute, traces of PyTorch."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from typing import Any
 import pytest
 import torch
 
+from kjit.bench.counters import describe_launch
 from kjit.bench.sweep import Sweep, plain
 from kjit.benchmark import called_only, run_benchmark
 from kjit.errors import KjitError, UsageError
 from kjit.profiling import (
-    Launch,
     choose_point,
-    describe_launch,
-    draw_roofline,
     find_point,
     parse_raw,
     profile,
     read_trace,
-    roofline,
-    verdict,
 )
 from kjit.project import read_project
 
@@ -42,11 +38,6 @@ RAW = f"""==PROF== Connected to process 42
 """  # noqa: E501
 
 
-def launch(**metrics: float) -> Launch:
-    named = {"dram": DRAM, "memory": MEMORY, "compute": COMPUTE}
-    return Launch("k", "(1, 1, 1)", "(32, 1, 1)", {named.get(name, name): value for name, value in metrics.items()})
-
-
 def test_a_report_has_the_launches_with_their_counters() -> None:
     first, second = parse_raw(RAW)
     assert (first.kernel, first.grid, first.block) == ("copy_kernel<float>", "(4096, 1, 1)", "(256, 1, 1)")
@@ -57,103 +48,6 @@ def test_a_report_has_the_launches_with_their_counters() -> None:
         "  memory-bound: 92% of DRAM peak",
     ]
     assert parse_raw("==ERROR== nothing was profiled") == []
-
-
-@pytest.mark.parametrize(
-    ("metrics", "expected"),
-    [
-        ({"dram": 93.0, "compute": 20.0}, "memory-bound: 93% of DRAM peak"),
-        (
-            {"dram": 5.0, "memory": 90.0, "compute": 50.0},
-            "bound by the caches: 90% of what L1, L2 or shared memory can do, 5% of DRAM peak",
-        ),
-        ({"dram": 30.0, "memory": 40.0, "compute": 80.0}, "compute-bound: 80% of what the SMs can issue"),
-        (
-            {"dram": 5.0, "memory": 6.0, "compute": 7.0, LONG: 9.0, WAIT: 1.0},
-            "latency-bound: 6% of memory's peak, 7% of compute, warps wait most for global memory (long scoreboard)",
-        ),
-        (
-            {
-                "dram": 90.0,
-                "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": 3200.0,
-                "smsp__sass_data_bytes_mem_global_op_ld.sum": 12800.0,
-                "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": 400.0,
-                "smsp__sass_data_bytes_mem_global_op_st.sum": 12800.0,
-            },
-            "memory-bound: 90% of DRAM peak; uncoalesced loads: 12% of the bytes that are moved are used",
-        ),
-        (
-            {
-                "compute": 70.0,
-                "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": 31.0,
-                "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": 32.0,
-                "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": 1.0,
-                "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 32.0,
-                "l1tex__t_requests_pipe_lsu_mem_local_op_ld.sum": 2000.0,
-            },
-            (
-                "compute-bound: 70% of what the SMs can issue; bank conflicts: 97% of what shared stores take is"
-                " conflicts; spills or arrays in local memory: 2,000 accesses of warps"
-            ),
-        ),
-    ],
-)
-def test_the_verdict_names_what_limits_and_the_mistakes(metrics: dict[str, float], expected: str) -> None:
-    assert verdict(launch(**metrics)) == expected
-
-
-def test_occupancy_is_told_with_what_limits_it() -> None:
-    lines = describe_launch(
-        launch(
-            **{
-                "sm__warps_active.avg.pct_of_peak_sustained_active": 44.0,
-                "sm__maximum_warps_per_active_cycle_pct": 50.0,
-                "launch__occupancy_limit_registers": 4.0,
-                "launch__occupancy_limit_shared_mem": 8.0,
-                "launch__registers_per_thread": 64.0,
-            }
-        )
-    )
-    assert "  occupancy: 44% of 50%, limited by registers (64 a thread)" in lines
-
-
-def test_where_nothing_limits_occupancy_nothing_is_named() -> None:
-    metrics = {"sm__maximum_warps_per_active_cycle_pct": 100.0, "launch__occupancy_limit_warps": 16.0}
-    assert "  occupancy: ? of 100%" in describe_launch(launch(**metrics))
-
-
-FP32 = {
-    "dram__bytes.sum.per_second": 2e12,
-    "dram__bytes.sum.peak_sustained": 1000.0,
-    "dram__cycles_elapsed.avg.per_second": 3e9,
-    "sm__cycles_elapsed.avg.per_second": 1.5e9,
-    "smsp__cycles_elapsed.avg.per_second": 1.5e9,
-    "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained": 20_000.0,
-    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": 100.0,
-    "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum.per_cycle_elapsed": 100.0,
-    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed": 400.0,
-}
-
-
-def test_the_roofline_counts_fp32_operations_and_bytes_of_dram(tmp_path: Path) -> None:
-    found = roofline(launch(**FP32))
-    assert found is not None
-    assert (found.gbps, found.peak_gbps, found.peak_tflops) == (2000.0, 3000.0, 60.0)
-    assert found.tflops == pytest.approx(1000 * 1.5e9 / 1e12)
-    assert (found.intensity, found.roof) == (pytest.approx(0.75), pytest.approx(2.25))
-    line = "  roofline: 0.75 fp32 operations a byte of DRAM, 1.5 TFLOP/s of 2.25 that memory and compute allow there"
-    assert line in describe_launch(launch(**FP32))
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "k.png"
-    assert draw_roofline("k", [launch(**FP32)], picture)
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_fp32_arithmetic_there_is_no_roofline(tmp_path: Path) -> None:
-    none = launch(**{name: 0.0 if "_op_f" in name else value for name, value in FP32.items()})
-    assert roofline(none) is None
-    assert not any("roofline" in line for line in describe_launch(none))
-    assert not draw_roofline("k", [none], tmp_path / "k.png")
 
 
 def test_a_trace_is_told_by_kernels_and_without_a_gpu_by_operators() -> None:

@@ -173,7 +173,7 @@ def test_only_the_ops_kernels_are_looked_at_where_that_hides_no_write(
 
 def test_what_nobody_wrote_and_barriers_that_not_all_reach_and_nothing_else() -> None:
     unwritten, barrier = parse_sanitizer(OTHERS, "initcheck")
-    assert unwritten.what == "reads 4 bytes of global memory that nobody has written"
+    assert unwritten.what == "reads 4 bytes of global memory that was never written"
     assert (barrier.what, barrier.kernel, barrier.line) == (
         "Barrier error detected. Divergent thread(s) in block",
         "outer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
@@ -232,6 +233,15 @@ def test_the_functions_that_load_a_module_take_the_parts_of_a_spec(function: Cal
     def keywords(signature: inspect.Signature) -> dict[str, inspect.Parameter]:
         return {name: each for name, each in signature.parameters.items() if each.kind is each.KEYWORD_ONLY}
 
+    def documented(described: Callable[..., Any]) -> dict[str, str]:
+        _, _, section = inspect.cleandoc(described.__doc__ or "").partition("\nArgs:\n")
+        entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)$", section.partition("\n\n")[0], re.MULTILINE)
+        return {name: " ".join(text.split()) for name, text in entries}
+
     parts = keywords(inspect.signature(Spec))
     assert tuple(parts) == Spec._fields[2:]
-    assert {name: each for name, each in keywords(inspect.signature(function)).items() if name not in own} == parts
+    taken = {name: each for name, each in keywords(inspect.signature(function)).items() if name not in own}
+    assert list(taken.items()) == list(parts.items())
+    assert list(documented(Spec)) == [*Spec._fields]
+    assert list(documented(function)) == [*inspect.signature(function).parameters]
+    assert {name: documented(function)[name] for name in parts} == {name: documented(Spec)[name] for name in parts}

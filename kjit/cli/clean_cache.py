@@ -41,7 +41,7 @@ def clean_cache(
     from kjit.engine.cache.store import Store
 
     if json and not yes and not dry_run:
-        raise UsageError("--json cannot ask.", hint="add --yes, or look with --dry-run")
+        raise UsageError("--json cannot ask.", hint="add --yes, or see the changes with --dry-run")
     store = Store.open()
     everything = list(store.entries())
     chosen = _choose(everything, ops or [], older_than)

@@ -25,8 +25,8 @@ def confirm(what: str, *, nothing: str, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise UsageError(
-            f"there is nobody to ask whether to {what[:1].lower()}{what[1:]} this.",
-            hint="add --yes, or look with --dry-run",
+            f"stdin is not a terminal, so nobody can confirm to {what[:1].lower()}{what[1:]} this.",
+            hint="add --yes, or see the changes with --dry-run",
         )
     if typer.confirm(f"{what}?", err=True):
         return True

@@ -14,7 +14,8 @@ from kjit.cli import complete, console, text
 from kjit.errors import KjitError, ToolchainError
 
 if TYPE_CHECKING:
-    from kjit.profiling import Launch, Point
+    from kjit.bench.counters import Launch
+    from kjit.profiling import Point
 
 
 def profile(
@@ -37,7 +38,7 @@ def profile(
     If the GPU's counters cannot be read, the launch is taken from PyTorch's profiler and the time from the benchmark.
     """
     from kjit import profiling
-    from kjit.bench import collect
+    from kjit.bench import collect, counters
     from kjit.project import find_project, keep_folder
     from kjit.runtime import gpus
 
@@ -71,10 +72,10 @@ def profile(
         console.print_json([_to_json(launch, report) for launch in launches])
         return
     for launch in launches:
-        for line in profiling.describe_launch(launch):
+        for line in counters.describe_launch(launch):
             console.say(line)
     picture = folder / f"{op}-roofline.png"
-    if profiling.draw_roofline(chosen.label, launches, picture):
+    if counters.draw_roofline(chosen.label, launches, picture):
         console.say(f"roofline: {text.path(picture)}")
     console.say(f"report: {text.path(report)}")
 
@@ -84,7 +85,7 @@ def _capital(hint: str | None) -> str:
 
 
 def _to_json(launch: Launch, report: Path) -> dict[str, object]:
-    from kjit.profiling import verdict
+    from kjit.bench.counters import verdict
 
     return {
         "kernel": launch.kernel,

@@ -44,15 +44,15 @@ def build(
     cancel: threading.Event | None = None,
     jobs: Jobs | None = None,
 ) -> Outcome:
-    """Build `variant` unless it is built already, here or by another process that gets there first.
+    """Build `variant` unless it is already built, by this process or another.
 
     Args:
         missed: an earlier look-up in `store`, which is not repeated unless the key has changed since. The key itself is
-            derived anew: sources and compilers may have changed while the build waited for its turn.
+            derived again: sources and compilers may have changed while the build waited for its turn.
         on_start: called right before a compile.
         verbose: put the compilers' whole output into an error's message.
         cancel: set by another thread, ends a wait and a compile.
-        jobs: the places for compilers that it shares with other builds; by default those of the process.
+        jobs: the slots for compilers that it shares with other builds; by default those of the process.
 
     Raises:
         KjitError: it cannot be built (most often a `CompileError`); no artifact was added to the cache.
@@ -119,7 +119,7 @@ def build(
             raise _changed_twice(variant, changed[0])
         _log.info("%s: built once more, because it changed meanwhile: %s", variant.label, ", ".join(changed))
         before = observed.states
-    raise CacheError(f"{variant.label} is not built, because the cache '{store.root}' is being emptied all the time.")
+    raise CacheError(f"{variant.label} cannot be built: another process keeps emptying the cache '{store.root}'.")
 
 
 def _changed_twice(variant: Variant, path: str) -> KjitError:

@@ -36,10 +36,10 @@ def ensure_built(
     hint: str | None = None,
     refusals: tuple[Refusal, ...] = (),
 ) -> Artifact:
-    """The artifact of a variant, compiled if there is none. A compile says so in the log.
+    """The artifact of a variant, compiled if there is none. Compiles are logged.
 
     Args:
-        refusals: why bundles do not serve it; an error tells that too.
+        refusals: why bundles do not serve it, for errors.
 
     Raises:
         KjitError: as for `load_jit`.

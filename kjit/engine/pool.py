@@ -1,8 +1,8 @@
-"""Builds of many variants in parallel: what is stale, in which order, on how many cores.
+"""Builds of many variants in parallel.
 
-`build_all` builds in threads (the work is done by compilers, each a process of its own), as many at a time as jobs.py
-allows. What takes longest starts first: started last, it would keep one core busy while the others wait. How long a
-variant takes is estimated from earlier builds (estimate.py).
+`build_all` builds stale variants in threads (the work is done in processes, by compilers), with the parallelism of
+jobs.py. The longest build starts first: started last, it would keep one core busy while the others are idle. Build
+times are estimated from earlier builds (estimate.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kjit.spec import Variant
 
 
 def look_up_all(variants: Iterable[Variant], store: Store) -> list[Outcome]:
-    """What building `variants` would find: `hit`, `stale` with the reason, or `failed` where that is unknown."""
+    """The state of each of `variants`: `hit`, `stale` with the reason, or `failed` if that cannot be determined."""
     return [_look_up(variant, store.find)[0] for variant in dict.fromkeys(variants)]
 
 
@@ -52,25 +52,26 @@ def build_all(
     must_last: bool = False,
     cancel: threading.Event | None = None,
 ) -> list[Outcome]:
-    """Build many variants at once. One that fails does not stop the others.
+    """Build many variants in parallel. A failure of one does not stop the others.
 
-    An exception that is no `KjitError`, Ctrl-C above all, ends every compile that is under way, leaves the cache
-    as if they had not begun, and is raised again. This takes some seconds, and is not to be interrupted: a second
-    Ctrl-C is for the caller to hold back.
+    An exception other than `KjitError`, such as Ctrl-C, ends all running compiles, leaves the cache as if they had not
+    begun, and is raised again. This takes some seconds and must not be interrupted: the caller has to block a second
+    Ctrl-C.
 
     Args:
-        jobs: the most units to compile at once; by default as `parallel_jobs` says. Free memory may allow fewer.
-        on_event: called with each event, one at a time and not from this thread.
+        jobs: the maximum number of units to compile in parallel; the default is that of `parallel_jobs`. Free memory
+            may allow fewer.
+        on_event: called with each event, one at a time, from any thread.
         verbose: put the compilers' whole output into errors' messages.
-        must_last: what is built has to be there when this process has ended.
-        cancel: set by another thread or a signal's handler, ends the compiles as an exception does.
+        must_last: the artifacts must outlive this process.
+        cancel: ends the compiles, as an exception does, when another thread or a signal handler sets it.
 
     Returns:
-        One outcome a variant, in their order; a variant that is given twice has one.
+        One outcome per variant, in their order; a variant that is given twice has one.
 
     Raises:
         CancelledError: `cancel` was set.
-        CacheError: with `must_last`, something has to be built and the cache cannot be written. Nothing was compiled.
+        CacheError: with `must_last`, the cache cannot be written, and something is stale. Nothing was compiled.
     """
     todo = list(dict.fromkeys(variants))
     reporting = threading.Lock()
@@ -98,7 +99,7 @@ def build_all(
         report(outcome)
         return outcome
 
-    # What is built already is not queued after what compiles.
+    # Hits are reported at once, not after compiles.
     outcomes: dict[Variant, Outcome] = {}
     missed: dict[Variant, Missed | None] = {}
     for variant in todo:
@@ -118,14 +119,14 @@ def build_all(
 
     with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="kjit-build") as pool:
         try:
-            # Inside the `try` too: an interrupt may come when the first compile runs and the last is not yet submitted.
+            # Inside the `try`: an interrupt may come while the first compile runs and the last is not yet submitted.
             futures = {variant: pool.submit(work, variant) for variant in order}
             done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()
             outcomes |= {variant: future.result() for variant, future in futures.items()}
         except BaseException:
-            # The pool's end waits for its threads, and each of them for its compilers to be gone.
+            # The end of the pool waits for its threads, and each thread for its compilers to end.
             cancel.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -1,4 +1,4 @@
-"""Gated activations of feed-forward layers, with gate and value side by side in a row."""
+"""Gated activations of feed-forward layers; a row has the gate, then the value."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def silu_and_mul_fp8(x: torch.Tensor, scale: torch.Tensor, *, out: torch.Tensor 
 
     Args:
         x: T[N, 2 * D], contiguous; T is bfloat16, float16 or float32.
-        scale: float32[1], by which results are divided, as in `static_quant_fp8`.
+        scale: float32[1]; results are divided by it, as in `static_quant_fp8`.
         out: float8_e4m3fn[N, D]; takes the result and is returned. It must not overlap an input.
 
     Raises: as for `silu_and_mul`.

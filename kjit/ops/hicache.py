@@ -48,7 +48,7 @@ def transfer_kv(
     """Copy slots of all layers: `k_to[:, to_slots[i]] = k_from[:, from_slots[i]]`, and values likewise.
 
     Caches are GPU memory or pinned host memory, which the kernel reads and writes itself. Their layers and slots may
-    have any stride: a cache that has all layers of a slot side by side (page first), `T[slots, layers, D]`, is given
+    have any stride: a cache in which the layers of a slot are contiguous (page first), `T[slots, layers, D]`, is passed
     transposed, `cache.transpose(0, 1)`; one layer is `cache[layer : layer + 1]`.
 
     Args:

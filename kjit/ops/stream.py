@@ -32,34 +32,34 @@ def _stream() -> kjit.Spec:
 def stream_wait_value(
     flag: torch.Tensor, value: int, timeout: float = 0.0, timed_out: torch.Tensor | None = None
 ) -> None:
-    """Let the current stream wait until the flag has the value; the CPU goes on.
+    """Make the current stream wait until the flag has the value; the CPU does not wait.
 
-    The driver's `cuStreamWaitValue32` waits without a kernel, where there is that function. Where there is not, and
-    with a time-out, a kernel of one thread polls the flag. It holds a place on an SM meanwhile, and whoever writes the
-    flag must not have to wait for it: a kernel that needs all of the GPU, work in the same hardware queue
-    (`CUDA_DEVICE_MAX_CONNECTIONS`), or a kernel that is loaded only now may then never run, and without a time-out the
-    GPU hangs. Either is captured by a CUDA graph, and waits at each replay; write the flag from outside of it, or from
-    a branch of it that does not depend on the wait.
+    The driver's `cuStreamWaitValue32` waits without a kernel, if it has that function. Otherwise, and with a time-out,
+    a kernel of one thread polls the flag. It occupies an SM meanwhile, so the writer of the flag must not depend on
+    that: a kernel that needs the whole GPU, work in the same hardware queue (`CUDA_DEVICE_MAX_CONNECTIONS`), or a
+    kernel that is not loaded yet may never run, and without a time-out the GPU hangs. Both kinds of wait are captured
+    by a CUDA graph, and wait at each replay; write the flag from outside of the graph, or from a branch of it that does
+    not depend on the wait.
 
     Args:
         flag: int32[1] in GPU memory.
-        value: of 32 bits, what the flag has to be equal to.
-        timeout: seconds after which the stream goes on nevertheless, for tests; 0: never.
+        value: the 32-bit value to wait for.
+        timeout: seconds after which the stream continues nevertheless, for tests; 0: never.
         timed_out: int32[1] in GPU memory, given together with a time-out; becomes 1 if that has passed.
 
     Raises:
-        RuntimeError: a tensor's shape, dtype or device does not fit, or the driver refuses it.
+        RuntimeError: a tensor's shape, dtype or device does not fit, or the driver rejects the call.
         kjit.KjitError: the flag is not on a GPU.
     """
     _stream(device=flag).stream_wait_value(flag, value, timeout, timed_out)
 
 
 def stream_write_value(flag: torch.Tensor, value: int) -> None:
-    """Let the current stream write the value into the flag, once all that was queued before is done.
+    """Make the current stream write the value into the flag, after all work that was queued before.
 
     Args:
         flag: int32[1] in GPU memory.
-        value: of 32 bits.
+        value: a 32-bit value.
 
     Raises:
         RuntimeError, kjit.KjitError: as for `stream_wait_value`.
@@ -74,10 +74,10 @@ class Event:
         event.wait()                        # the current stream waits, although nothing is recorded yet
         with torch.cuda.stream(other):
             ...
-            event.record()                  # and goes on once `other` is here
+            event.record()                  # then it continues
 
-    `torch.cuda.Event` lets through whoever waits for it before it is recorded. This one does not, and so the two can
-    be queued in either order, or captured into different CUDA graphs. It stays recorded until `reset`.
+    A wait for a `torch.cuda.Event` that is not recorded yet returns at once. A wait for this event does not, so record
+    and wait can be queued in either order, or captured into different CUDA graphs. It stays recorded until `reset`.
 
     Attributes:
         flag: int32[1]: 1 once it is recorded, else 0.
@@ -87,15 +87,15 @@ class Event:
         self.flag = torch.zeros(1, dtype=torch.int32, device=device)
 
     def record(self) -> None:
-        """Mark it as recorded once the current stream has come here."""
+        """Mark it as recorded when the current stream reaches this call."""
         stream_write_value(self.flag, 1)
 
     def wait(self) -> None:
-        """Let the current stream wait until it is recorded; what is said at `stream_wait_value` holds."""
+        """Make the current stream wait until it is recorded, with the conditions of `stream_wait_value`."""
         stream_wait_value(self.flag, 1)
 
     def reset(self) -> None:
-        """Mark it as not recorded once the current stream has come here."""
+        """Mark it as not recorded when the current stream reaches this call."""
         stream_write_value(self.flag, 0)
 
     def query(self) -> bool:

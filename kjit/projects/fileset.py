@@ -156,8 +156,8 @@ class FileSet:
         undo.forget()
 
     def _refuse_links(self) -> None:
-        """Refuse folders outside of the root behind symbolic links, and changes of linked files: they may belong to
-        others."""
+        """Reject folders outside of the root reached through symbolic links, and changes of linked files: they may
+        belong to others."""
         root = os.path.realpath(self.root)
         touched = (*(file.path for file in self.files), *self.removed)
         for folder in dict.fromkeys((*self.folders, *(path.parent for path in touched))):

@@ -1,9 +1,8 @@
-"""The parts of kjit that a program needs to run kernels. This file has checks of libraries before they are loaded (who
-could have changed them, whether they are intact), and the description of the CPU.
+"""The parts of kjit that a program needs to run kernels. This file checks libraries before they are loaded (who could
+have changed them, whether they are intact), and describes the CPU.
 
-A hit imports this package and nothing of `kjit.engine`. As a process imports it before its first kernel runs, its
-modules define plain classes, compile no regular expressions, and import at the place of an error what only the error
-needs.
+A hit imports this package and nothing of `kjit.engine`. Every process pays for this import before its first kernel. So
+its modules define plain classes, compile no regular expressions, and import code for errors only when one occurs.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def weakness_of(mode: int, owner: int, owners: tuple[int, ...]) -> str | None:
     if owner not in owners:
         return f"belongs to another user (id {owner})"
     if mode & OTHERS_MAY_WRITE:
-        return "may be written by others than its owner"
+        return "may be written by users other than its owner"
     return None
 
 
@@ -84,9 +83,9 @@ class LibraryRead:
         self.status = status
 
     def difference(self, said: Mapping[str, Any]) -> str | None:
-        """How it differs from its record (`size`, `crc32`), such as `was altered`; None if it does not."""
+        """The difference from its record (`size`, `crc32`), such as `was altered`; None if there is none."""
         if self.size != said["size"]:
-            return f"has {self.size} bytes and not {said['size']}"
+            return f"has {self.size} bytes instead of {said['size']}"
         return None if self.crc32 == said["crc32"] else ALTERED
 
 
@@ -168,7 +167,7 @@ def cpu_features() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def cpu_identity() -> str:
-    """What `-march=native` depends on: this CPU's model and instruction sets."""
+    """This CPU's model and instruction sets, on which `-march=native` depends."""
     lines = [f"{name}: {' '.join(sorted(value.split()))}" for name, value in cpu_description().items()]
     return "; ".join([platform.machine(), *(lines or [platform.platform()])])
 

@@ -18,6 +18,9 @@ module's own location (`__FILE__`) is that of its build.
 
 An index is read once per process, unless it is replaced. It has the size and checksums of each library, as the records
 in the cache do, and they are compared in the same way; so are the op's own files.
+
+All of this is one look-up, and one module, because each module costs a process that loads a kernel some tenths of a
+millisecond (tests/runtime/test_thin.py).
 """
 
 from __future__ import annotations
@@ -116,7 +119,7 @@ def find(variant: Variant, wrapper: str | None) -> Lookup:
 
 
 class _Bundle:
-    """An index that was read."""
+    """A bundle with a valid index."""
 
     def __init__(self, folder: str, document: Any) -> None:
         """Raises KeyError, TypeError or ValueError if `document` is not an index."""
@@ -171,7 +174,7 @@ class _Bundle:
         return None if difference is None else f"{name} is damaged: it {difference}"
 
     def _without(self, spec: Spec, identity: Mapping[str, object]) -> Refusal:
-        """The contents of this bundle, for a module that is not in it."""
+        """The reason why a module is not in this bundle: the contents of the bundle, or the differences."""
         differs = differences_of_machines(self._built_with)
         modules = self._by_op.get(spec.name, [])
         for module in modules:
@@ -188,7 +191,7 @@ class _Bundle:
         return Refusal(self._folder, (*differs, reason), is_surprising=bool(differs))
 
     def _outdated(self, library: Mapping[str, Any], spec: Spec) -> list[str]:
-        """What a library was built with that is not what is here."""
+        """The differences between this machine and its files and those that a library was built with."""
         built_with = library.get("built with", self._built_with)
         rows = [self._files[number] for number in library["files"]]
         # Another version of kjit has other headers, and is reported by itself.
@@ -239,7 +242,7 @@ def _open_to_others(folder: str, index: os.stat_result) -> str | None:
 
 
 def _weakness(status: os.stat_result, package: os.stat_result) -> str | None:
-    """As `weakness`, but users who can change the folder of the package are trusted."""
+    """Like `weakness`, but users who can change the folder of the package are trusted."""
     trusted = 0
     if package.st_mode & stat.S_IWOTH and not package.st_mode & stat.S_ISVTX:
         trusted = stat.S_IWOTH | stat.S_IWGRP
@@ -340,7 +343,7 @@ _KEPT = (
 
 
 def simple_flags(words: Iterable[str]) -> tuple[list[str], list[str]] | None:
-    """As `_flags`, for words with the same meaning in g++, clang and nvcc; None if there are others.
+    """Like `_flags`, for words with the same meaning in g++, clang and nvcc; None if there are others.
 
     Others need `kjit.engine.key.flags`, which is not imported here.
     """

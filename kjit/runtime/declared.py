@@ -2,7 +2,7 @@
 
 A declared op is a function from values to a `Spec`, with the values to build ahead of use. A call loads the module for
 the given values; `kjit build` builds those for the declared values. Both use the same function, so they cannot
-disagree. There is no registry: a build imports the wrappers of a project and looks at their variables.
+disagree. There is no registry: a build imports the wrappers of a project and inspects their variables.
 
 A call with known values is part of every launch. So a declared op is a plain function, the only kind of object that
 Python calls without packing arguments, generated for the declared parameters. It looks up the module in two
@@ -60,13 +60,13 @@ class DeclaredModule(Protocol[E_co]):
     def __call__(self, *values: Any, device: torch.Tensor | torch.device | str | None = None, **named: Any) -> E_co: ...
 
     def spec(self, *values: Any, **named: Any) -> Spec:
-        """What is built for these values."""
+        """The spec for these values."""
 
     def specs(self) -> list[Spec]:
-        """What is built ahead of use, for all targets together."""
+        """The specs to build ahead of use, for all targets together."""
 
     def variants(self, targets: Iterable[Target]) -> list[Variant]:
-        """What is built ahead of use for each of `targets` that the op has a source for."""
+        """The variants to build ahead of use, for each of `targets` that the op has a source for."""
 
     def cache_clear(self) -> None:
         """Forget the loaded modules: the next call checks the sources again."""
@@ -232,7 +232,7 @@ class _Declaration:
         return cast("DeclaredModule[Any]", call)
 
     def spec(self, *values: Any, **named: Any) -> Spec:
-        """What is built for these values."""
+        """The spec for these values."""
         spec = self._fn(*values, **named)
         if not isinstance(spec, Spec):
             raise kjit.UsageError(
@@ -243,11 +243,11 @@ class _Declaration:
         return spec
 
     def specs(self) -> list[Spec]:
-        """What is built ahead of use, for all targets together."""
+        """The specs to build ahead of use, for all targets together."""
         return list(dict.fromkeys(self.spec(**values) for values in self.values))
 
     def variants(self, targets: Iterable[Target]) -> list[Variant]:
-        """What is built ahead of use for each of `targets` that the op has a source for."""
+        """The variants to build ahead of use, for each of `targets` that the op has a source for."""
         wanted = list(targets)
         return [variant for spec in self.specs() for variant in variants_of(spec, wanted)]
 
@@ -370,10 +370,10 @@ def _generate_call(
     parameters = list(inspect.signature(fn).parameters.values())
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise kjit.UsageError(f"{fn.__name__}: a declared op has plain parameters, and '{parameter}' is none.")
+            raise kjit.UsageError(f"{fn.__name__}: the parameter '{parameter}' of a declared op is not a plain one.")
         if parameter.name == "device":
             raise kjit.UsageError(
-                f"{fn.__name__}: a declared op has no parameter 'device'.",
+                f"{fn.__name__}: a declared op cannot have a parameter 'device'.",
                 hint="device= chooses between the CUDA side and the C++ side of the Spec that the function returns",
             )
     plain = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]

@@ -1,4 +1,4 @@
-"""The functions of loaded modules: what they know of torch's tensors, and errors about unusable arguments.
+"""The functions of loaded modules: checks for conjugate and negative tensors, and errors about unusable arguments.
 
 A module is called through tvm-ffi, which gets tensors from torch by DLPack. Neither represents tensors that are the
 conjugate or the negative of their memory, so a kernel would silently use wrong values. The bits for these are in
@@ -85,7 +85,7 @@ def _find() -> tuple[int, int, int, int, int] | None:
             (place,) = places
             conjugate_bit, opposite_bit = (_keys_of(each) & ~_keys_of(plain) for each in (conjugate, opposite))
     except (AttributeError, ImportError, OSError, OverflowError, ValueError) as error:
-        _log.debug("modules do not see whether a tensor is a conjugate: %s", error)
+        _log.debug("modules do not check for conjugate tensors: %s", error)
         return None
     return (*place, conjugate_bit, opposite_bit)
 
@@ -103,7 +103,7 @@ def _follow(memory: int, tensor: torch.Tensor) -> tuple[int, int, int]:
         memory: the handle of this process's memory.
 
     Raises:
-        OSError, OverflowError: an address is not mapped, or none.
+        OSError, OverflowError: an address is not mapped, or invalid.
         ValueError: an address has other contents.
     """
     import tvm_ffi
@@ -156,7 +156,7 @@ def _make_type(module: tvm_ffi.Module) -> type[tvm_ffi.Function] | None:
 def _get_function(
     made: type[tvm_ffi.Function], module: tvm_ffi.Module, name: str, query_imports: bool = False
 ) -> tvm_ffi.Function:
-    """As `tvm_ffi.Module.get_function`."""
+    """Like `tvm_ffi.Module.get_function`."""
     import tvm_ffi
 
     type(module).get_function(module, name, query_imports)  # which raises the error

@@ -37,8 +37,10 @@ class Driver(NamedTuple):
     """NVML's description of this machine.
 
     Attributes:
-        version: the driver's version. cuda: the newest CUDA that it supports, such as `(13, 0)`; zeros if unknown.
-        gpus: in bus order. mig_parents: the GPU of each MIG instance.
+        version: the driver's version.
+        cuda: the newest CUDA that it supports, such as `(13, 0)`; zeros if unknown.
+        gpus: in bus order.
+        mig_parents: the GPU of each MIG instance.
     """
 
     version: str

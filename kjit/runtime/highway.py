@@ -69,7 +69,7 @@ def highway_hint() -> str:
     if found is None:
         return f"it belongs to Google Highway: {INSTALL}"
     return (
-        f"Google Highway is in '{found.include}', where the compiler does not look: add its folder to the op's, "
+        f"Google Highway is in '{found.include}', which the compiler does not search: add it with "
         "extra_include_paths=[..., *kjit.highway_include()]"
     )
 
@@ -82,7 +82,7 @@ def find_highway() -> Highway:
     """
     found = _find()
     if found is None:
-        raise kjit.ToolchainError(f"Google Highway is missing: there is no {HEADER} here.", hint=INSTALL)
+        raise kjit.ToolchainError(f"Google Highway is missing: {HEADER} was not found.", hint=INSTALL)
     return found
 
 

@@ -1,8 +1,8 @@
 """Modules from source texts.
 
-A text is written to a file in the cache folder, named by its content, and from then on is a source like any other for
-keys, hits, messages and debuggers. Equal texts are the same file in every process, and a changed text is another file,
-so that a notebook gets the new module beside the old one.
+A text is written to a file in the cache folder, named by its content, and then used like any other source, for keys,
+hits, messages and debuggers. Equal texts are the same file in every process; a changed text is another file, so that a
+notebook gets the new module beside the old one.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _texts(field: str, given: str | Sequence[str] | None) -> list[bytes]:
     for text in texts:
         if not isinstance(text, str):
             raise kjit.UsageError(
-                f"{field} must be a text or a list of texts, and {text!r} is none.", hint="for files there is load_jit"
+                f"{field} must be a text or a list of texts, not {text!r}.", hint="for files there is load_jit"
             )
     return [text.encode(errors="surrogateescape") for text in texts]
 

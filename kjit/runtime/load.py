@@ -6,15 +6,15 @@ searched for in the bundle beside the wrapper, if there is one (bundle.py), then
 of kjit. A hit starts no subprocess, needs no ninja and runs no compiler. tvm-ffi's loader imports torch; nothing else
 here does.
 
-All that a hit needs is in this one file, as each further module would cost every process that loads a kernel some
-tenths of a millisecond (tests/runtime/test_thin.py lists the modules).
+The whole code of a hit is in this file, because each further module costs every process that loads a kernel some tenths
+of a millisecond (tests/runtime/test_thin.py lists the modules).
 
-A module stays loaded, and is found again by the path of its library. A changed source has another path, so that a
-notebook which edits a kernel gets the new one, beside the old.
+A module stays loaded, and is found again by the path of its library. An edited source results in another path, so that
+a notebook gets the new kernel, beside the old one.
 
-`KJIT_SIM` is for a whole process and affects ops without a CPU kernel: other ops have a better use for CPU tensors.
-`simulated()` is for tests: inside it every CUDA kernel called with CPU tensors runs in the simulator, even if the op
-has a CPU kernel. Modules loaded before stay loaded, and are used again afterwards.
+`KJIT_SIM` is for a whole process, and affects only ops without a CPU kernel. `simulated()` is for tests: inside it,
+every CUDA kernel called with CPU tensors runs in the simulator, even if the op has a CPU kernel. Modules loaded before
+stay loaded, and are used again afterwards.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _switched: weakref.WeakSet[Switched] = weakref.WeakSet()
 
 
 def _renew_lock_in_child() -> None:
-    """A forked child has only one thread: locks that other threads held would never be released."""
+    """In a forked child, replace locks that threads of the parent may hold, which the child does not have."""
     global _loading, _counting
     _loading, _counting = threading.Lock(), threading.Lock()
 
@@ -113,16 +113,21 @@ def load_jit(
 ) -> tvm_ffi.Module:
     """Load a module of C++ and CUDA sources, compiling it if necessary.
 
-    CUDA sources are compiled for the GPU of this machine, or for the simulator if `KJIT_SIM` is set.
+    CUDA sources are compiled for the GPU of this machine, or for the simulator if `KJIT_SIM` is set. Sources with
+    relative paths are kjit's own, in its `csrc/`.
 
     Args:
         args: the name of the module, then the arguments that distinguish it from others of that name
             (`*make_cpp_args(...)`).
-        cpp_files, cuda_files: sources, as absolute paths; a relative path is one in kjit's own `csrc/`. With wrappers
-            they are included in one generated unit; without, each has its own exports (`KJIT_EXPORT`).
-        cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs; a string is both.
-        extra_cflags: for the C++ compiler. extra_cuda_cflags: for nvcc. extra_ldflags: for the link.
-        extra_include_paths: absolute folders that are searched before kjit's own.
+        cpp_files: C++ sources, as absolute paths. With `cpp_wrappers` they are included in one generated unit with
+            these exports; without, each is compiled separately and has its own exports (`KJIT_EXPORT`).
+        cuda_files: CUDA sources, in the same way, with `cuda_wrappers`.
+        cpp_wrappers: exports of the C++ sources: `(export_name, cpp_symbol)` pairs; a string is both.
+        cuda_wrappers: exports of the CUDA sources, in the same form.
+        extra_cflags: flags for the C++ compiler.
+        extra_cuda_cflags: flags for nvcc.
+        extra_ldflags: flags for the link.
+        extra_include_paths: folders for headers, as absolute paths, searched before kjit's own.
         build_directory: the cache folder for this module, instead of the user's cache.
 
     Returns:
@@ -169,13 +174,24 @@ def jit(
         def scale(module, x: torch.Tensor, out: torch.Tensor) -> None:
             module.scale(x, out)
 
-    The module is compiled at the first call: for the CPU from the C++ side, for a GPU from the CUDA side. Arguments not
-    listed here are those of `load_jit`.
+    The module is compiled at the first call: for the CPU from the C++ sources, for a GPU from the CUDA sources. Sources
+    with relative paths are kjit's own, in its `csrc/`.
 
     Args:
-        args: as for `load_jit`; by default the name of the function without leading underscores.
-        device: the device of the module; by default that of the tensors of each call, and without tensors the one kind
+        args: the name of the module, by default that of the function without leading underscores; then the arguments
+            that distinguish it from others of that name (`*make_cpp_args(...)`).
+        device: the device of the module; by default that of the tensors of each call, and without tensors the only kind
             of device that there is a source for. `"sim"` and `"sim-check"` are the simulated GPU.
+        cpp_files: C++ sources, as absolute paths. With `cpp_wrappers` they are included in one generated unit with
+            these exports; without, each is compiled separately and has its own exports (`KJIT_EXPORT`).
+        cuda_files: CUDA sources, in the same way, with `cuda_wrappers`.
+        cpp_wrappers: exports of the C++ sources: `(export_name, cpp_symbol)` pairs; a string is both.
+        cuda_wrappers: exports of the CUDA sources, in the same form.
+        extra_cflags: flags for the C++ compiler.
+        extra_cuda_cflags: flags for nvcc.
+        extra_ldflags: flags for the link.
+        extra_include_paths: folders for headers, as absolute paths, searched before kjit's own.
+        build_directory: the cache folder for this module, instead of the user's cache.
 
     Raises:
         UsageError: at the call, tensors are on different devices, or on one that there is no source for. All other
@@ -278,7 +294,7 @@ def load_variant(
         built = miss.ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
         with contextlib.suppress(FileNotFoundError):
             return load_library(built.library_path, variant, is_prebuilt=False)
-    raise kjit.KjitError(f"{variant.label} cannot be loaded: the cache is being emptied all the time.")
+    raise kjit.KjitError(f"{variant.label} cannot be loaded: another process keeps emptying the cache.")
 
 
 def cache_folder(build_directory: StrPath | None = None) -> str:
@@ -324,7 +340,7 @@ def bundle_folders(wrapper: str | None) -> tuple[str, ...]:
         try:
             wrapper = os.path.abspath(wrapper)  # `__file__` may be relative with runpy
         except FileNotFoundError:
-            return tuple(_bundles)  # the current folder is gone, and with it the wrapper's
+            return tuple(_bundles)  # the current folder was removed, and with it the wrapper's
     return (*_bundles, *_bundle_folders_beside(os.path.dirname(wrapper)))
 
 
@@ -348,7 +364,7 @@ def _load_prebuilt(variant: Variant, wrapper: str | None) -> tuple[tvm_ffi.Modul
         try:
             module = load_library(found.library, variant, is_prebuilt=True)
         except (FileNotFoundError, kjit.KjitError) as error:
-            # A system library that it needs is missing or too old: one compiled here may not need it.
+            # A system library that it needs is missing or too old; a library compiled here may not need it.
             reason = error.message if isinstance(error, kjit.KjitError) else f"{found.library} is gone"
             refusals = (*refusals, bundle.Refusal(os.path.dirname(found.library), (reason,)))
         else:
@@ -409,7 +425,7 @@ def target_of(spec: Spec, device: torch.device | str | None) -> Target:
 
     Raises:
         UsageError: the spec has no source for that device, or sources for several and no device is given.
-        ToolchainError: as `runtime_target`.
+        ToolchainError: as for `runtime_target`.
     """
     if device is None:
         if len(spec.kinds) > 1:
@@ -515,7 +531,7 @@ def _kind_and_index(device: torch.device | str) -> tuple[TargetKind, int | None]
         return _SIMULATED[text], None
     name, _, index = text.partition(":")
     if name not in ("cpu", "cuda") or not (index.isdecimal() or index == ""):
-        raise kjit.UsageError(f"device '{text}' is not one that kjit builds for: cpu, cuda, cuda:N, sim or sim-check.")
+        raise kjit.UsageError(f"kjit does not build for device '{text}', but for cpu, cuda, cuda:N, sim and sim-check.")
     return ("cuda", int(index) if index else None) if name == "cuda" else ("cpu", None)
 
 
@@ -523,7 +539,7 @@ def _device_of(name: str, values: Iterable[object]) -> torch.device | None:
     """The one device of the tensors in a call's arguments, including lists and tuples of tensors."""
     imported = sys.modules.get("torch")
     if imported is None:
-        return None  # then there are no tensors
+        return None  # without torch there are no tensors
     found: torch.device | None = None
     for value in values:
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
@@ -544,7 +560,8 @@ def _spec(args: tuple[str, ...], **parts: Any) -> Spec:
     for value in args:
         if not isinstance(value, str):
             raise kjit.UsageError(
-                f"{value!r} cannot mark module '{args[0]}': only strings can.", hint="wrap values in kjit.make_cpp_args"
+                f"the argument {value!r} of module '{args[0]}' is not a string.",
+                hint="wrap values in kjit.make_cpp_args",
             )
     csrc = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "csrc")
     for side in ("cpp_files", "cuda_files"):
@@ -586,7 +603,7 @@ def simulated(*, check: bool = False) -> Iterator[None]:
     It affects all threads of the process.
 
     Args:
-        check: with the simulator's checks for mistakes in kernels.
+        check: run them with the simulator's checks for mistakes.
     """
     before = _inside
     _switch("sim-check" if check else "sim")

@@ -39,7 +39,7 @@ from kjit.runtime import LAYOUT
 if TYPE_CHECKING:
 
     class Native(Protocol):
-        """What is compiled."""
+        """The compiled C++ module."""
 
         def take_over(self, call: FunctionType, /) -> bool:
             """Run a generated function in C++ from now on; False if it has too many parameters."""
@@ -62,7 +62,6 @@ _MODULE = "kjit_eager_calls"
 ROAD = "_kjit_road"
 _TABLE = "_kjit_table"
 _ASKS_BY_ITSELF = sys.version_info[:2] == (3, 11)
-
 
 # All generated functions. (A list, as its iteration is atomic for other threads.)
 _calls: list[weakref.ref[FunctionType]] = []
@@ -221,12 +220,12 @@ def find_in_bundle(wrapper: str) -> Native | None:
         _log.debug("eager calls run in Python: %s", error)
         return None
     for refusal in found.refusals:
-        _log.debug("what runs eager calls is in no bundle:%s", refusal)
+        _log.debug("the C++ for eager calls is not in a bundle:%s", refusal)
     return None if found.library is None else load_native(found.library)
 
 
 def find() -> Native | None:
-    """The C++ in the cache; no compiler runs."""
+    """Load the C++ from the cache; no compiler runs."""
     from kjit import env
     from kjit.runtime import load, recall
 
@@ -303,12 +302,12 @@ def load_native(library: str) -> Native | None:
         module: Any = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
-        _log.warning("eager calls run in Python, as %s cannot be loaded: %s", library, error)
+        _log.warning("eager calls run in Python: %s cannot be loaded: %s", library, error)
         return None
     tensor = torch.empty(0, device="cpu")
     known = (torch.Tensor, torch.nn.Parameter, tensor, tensor._cdata, vars(torch.autograd.forward_ad))
     get_callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)
     if not module.learn(*known, get_callback, use):
-        _log.warning("eager calls run in Python, as torch %s keeps its tensors elsewhere", torch.__version__)
+        _log.warning("eager calls run in Python: the layout of tensors in torch %s is unknown", torch.__version__)
         return None
     return cast("Native", module)

@@ -219,7 +219,7 @@ def generate_call(
 
 
 def _explain(subject: str, arguments: Mapping[str, object]) -> None:
-    """As `unusable.explain`."""
+    """Like `unusable.explain`."""
     from kjit.runtime import unusable
 
     unusable.explain(subject, arguments)
@@ -418,7 +418,7 @@ def _allocation(op: str, inputs: list[str], outputs: Callable[..., object]) -> t
         if len(inputs) == 1:
             return tuple(inputs)
         raise kjit.UsageError(
-            f"op '{op}': `outputs=` is a built-in, which does not say which inputs it takes.",
+            f"op '{op}': `outputs=` is a built-in function without a signature.",
             hint="write a function of those inputs: outputs=lambda x: torch.empty_like(x)",
         ) from error
     for parameter in parameters:
@@ -445,9 +445,9 @@ def _check_effects(layout: OpLayout, returned: object, outputs: Callable[..., ob
         )
     if bool(outs) != (outputs is not None):
         raise kjit.UsageError(
-            f"op '{op}' takes {', '.join(outs)} but was given no `outputs=`, which says what to allocate."
+            f"op '{op}' has outputs ({', '.join(outs)}), but no `outputs=`, which allocates them."
             if outs
-            else f"op '{op}' was given `outputs=` but has no output parameter."
+            else f"op '{op}' has `outputs=`, but no output parameter."
         )
     expected: object = type(None)
     shown = "None"

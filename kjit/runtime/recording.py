@@ -210,7 +210,7 @@ class Recorder:
         except OSError as error:
             raise kjit.UsageError(
                 f"calls cannot be recorded in '{self.folder}': {error.strerror}.",
-                hint=f"{env.RECORD} names a folder that can be written",
+                hint=f"set {env.RECORD} to a writable folder",
             ) from None
 
     def renew(self) -> None:

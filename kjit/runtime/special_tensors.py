@@ -1,4 +1,4 @@
-"""Calls of registered ops with special tensors: without data (fake, on the meta device), or unlike their memory.
+"""Calls of registered ops with special tensors: without data (fake, on the meta device), or lazily transformed.
 
 A tensor may be the conjugate or the negative of its memory (`x.conj()`, `x.H`, the imaginary part of a conjugate), or a
 zero tensor, which has no memory. The kernel gets a materialised copy of such a tensor.

@@ -1,6 +1,6 @@
 '''Ops for PyTorch: a plain Python function in eager mode, a `torch.library` op otherwise.
 
-A wrapper looks like this, whole:
+A complete wrapper:
 
     from __future__ import annotations
 
@@ -70,7 +70,7 @@ in forward mode (`torch.func.jvp`), a call is an error; and the version counters
 that autograd notices if it had saved the old values.
 
 Calls with tensors that differ from their memory (conjugate, negative, zero) go through PyTorch, and the registered op
-passes materialised copies to the kernel (special_tensors.py). Writes are copied back; to write to a zero tensor is an
+passes materialised copies to the kernel (special_tensors.py). Writes are copied back; writing to a zero tensor is an
 error.
 
 Ops use some private names of PyTorch. They are listed in `UNPROMISED`, so that a torch without one of them is a clear
@@ -215,7 +215,7 @@ def torch_op(
         ) -> None:
             if called.__dict__["op"] is not defined:
                 raise kjit.UsageError(
-                    f"op '{layout.op}' was defined once more since this function was made.",
+                    f"op '{layout.op}' was defined again since this function was made.",
                     hint="register the backward of the newer one",
                 )
             gradient.set(backward, setup_context)
@@ -548,7 +548,7 @@ def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | No
 
 @lru_cache(maxsize=1)
 def require_torch() -> None:
-    """Raise a `KjitError` if the installed torch lacks one of them."""
+    """Raise a `KjitError` if the installed torch lacks one of `UNPROMISED`."""
     import torch
 
     missing = [name for name in UNPROMISED if not _has(torch, name)]

@@ -119,17 +119,17 @@ def _explain_dtype(subject: str, place: str, dtype: torch.dtype) -> None:
         _refuse(subject, f"{place}, as tvm-ffi has no dtype for {dtype}", _HINT_FOR_DTYPES)
 
 
-_HINT_FOR_DTYPES = "pass a number or a string in its place, by which the kernel knows it"
+_HINT_FOR_DTYPES = "pass a number or a string instead, which the kernel maps to the dtype"
 
 
 def _explain_other(subject: str, place: str, value: object, reason: Exception) -> NoReturn:
-    """Say what the conversion said, in one line: PyTorch's own stack follows."""
+    """Raise an error with the first line of the conversion's message: the rest is PyTorch's own stack."""
     said = str(reason).partition("\n")[0].rstrip(".")
     dtype = getattr(value, "dtype", None)
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.dtype):
         _refuse(subject, f"{place}, as tvm-ffi has no dtype for {value!r}", _HINT_FOR_DTYPES)
-    hint = "pass a tensor, a number, a string or what tvm-ffi's documentation names besides"
+    hint = "pass a tensor, a number, a string, or another type that tvm-ffi supports"
     if torch is not None and isinstance(value, torch.Tensor):
         hint = "pass a tensor that torch.from_dlpack takes"
         if isinstance(dtype, torch.dtype):

@@ -105,12 +105,12 @@ def scaffold_op(
         signature: in the signature language; by default the pattern's own.
         pattern: the kind of kernel.
         devices: the devices that it has kernels for.
-        dtypes: what the dtype variables of the signature stand for; by default fp32, fp16 and bf16.
-        source: a CUDA file whose kernel the op calls. It stays as it is, and where it is if that is in the project;
-            else it is copied to the project's kernels.
+        dtypes: the values of the dtype variables of the signature; by default fp32, fp16 and bf16.
+        source: a CUDA file whose kernel the op calls. It is not changed, and used in place if it is in the project;
+            otherwise it is copied to the project's kernels.
         function: the name of a function in it; by default the only one.
-        start: a folder of the project. Where there is no project, one is made for it there.
-        run_formatters: clang-format and ruff, where they are installed, write what is generated.
+        start: a folder of the project. Without a project, one is made there.
+        run_formatters: format generated files with clang-format and ruff, if they are installed.
 
     Raises:
         UsageError: the name, the signature, the pattern, a device or a dtype is invalid, or the project's

@@ -15,14 +15,21 @@ from kjit import env
 from kjit.errors import KjitError, ToolchainError
 from kjit.runtime.op_call import each_tensor
 from kjit.spec import Side, Spec, Target, Variant
-from kjit.testing import Kernels, UnwrittenError, device_of, device_parameters, gpu_memory, tolerances
+from kjit.testing import Kernels, UnwrittenError, device_of, device_parameters, gpu_memory
+from kjit.testing.comparison import Comparison, arguments_of, is_fp8, registered
+from kjit.testing.tensors import (
+    Inputs,
+    all_alike,
+    change_tensor,
+    get_tensor,
+    map_tensors,
+    shifted,
+    with_gaps,
+)
 
 if TYPE_CHECKING:
     from kjit.runtime.declared import DeclaredModule
     from kjit.runtime.torch_op import TorchOp
-
-Inputs = dict[str, Any]
-Results = tuple[torch.Tensor, ...]
 
 _END = 9
 """The length of the compared end of a huge tensor."""
@@ -41,7 +48,7 @@ def _for_each(names: Callable[[type[OpTest]], list[str]]) -> Callable[[Any], Any
     return mark
 
 
-class OpTest:
+class OpTest(Comparison):
     """The tests of an op: its results against PyTorch's, bad arguments, `torch.compile`, streams and CUDA graphs.
 
         class TestScale(
@@ -78,9 +85,7 @@ class OpTest:
             none.
     """
 
-    op: ClassVar[TorchOp[..., Any]]
     module: ClassVar[DeclaredModule[Any]]
-    reference: ClassVar[Callable[..., Any]]
     inputs: ClassVar[Callable[..., Inputs]]
     variants: ClassVar[list[tuple[torch.dtype, ...]]]
     """All combinations of dtypes."""
@@ -92,21 +97,11 @@ class OpTest:
     in_place: ClassVar[tuple[str, str] | None] = None
     any_rank: ClassVar[Sequence[str]] = ()
     absent_as_zeros: ClassVar[bool] = True
-    tables: ClassVar[Sequence[str]] = ()
-    index: ClassVar[str | None] = None
     huge_shape: ClassVar[tuple[int, ...] | None] = None
     huge_axis: ClassVar[int] = 0
     huge_inputs: ClassVar[Sequence[str] | None] = None
     kernels: ClassVar[Kernels | None] = None
 
-    # From the op's signature: names of tensors, and of lists of them.
-    given: ClassVar[list[str]]
-    lists: ClassVar[Sequence[str]] = ()
-    optional: ClassVar[list[str]]
-    outputs: ClassVar[list[str]]
-    mutated: ClassVar[list[str]]
-    # And of other parameters.
-    absent_numbers: ClassVar[list[str]]
     words: ClassVar[list[str]]
 
     def __init_subclass__(
@@ -133,29 +128,6 @@ class OpTest:
         variables_of_module = inspect.signature(module).parameters
         cls.words = [name for name, kind in scalars.items() if kind == "str" and name in variables_of_module]
         cls._leave_out()
-
-    @classmethod
-    def _compare(cls, op: TorchOp[..., Any], reference: Callable[..., Any]) -> dict[str, str]:
-        """Set the attributes for comparisons; the types of parameters that are not tensors, by name."""
-        cls.op, cls.reference = cast("Any", staticmethod(op)), staticmethod(reference)
-        arguments = _arguments(op)
-        tensors = {name: argument for name, argument in arguments.items() if "Tensor" in str(argument.type)}
-        cls.outputs = [name for name, argument in tensors.items() if argument.kwarg_only]
-        cls.given = [name for name in tensors if name not in cls.outputs]
-        cls.lists = [name for name in cls.given if "List" in str(tensors[name].type)]
-        cls.optional = [name for name in cls.given if "Optional" in str(tensors[name].type)]
-        scalars = {name: str(argument.type) for name, argument in arguments.items() if name not in tensors}
-        cls.absent_numbers = [name for name, kind in scalars.items() if kind.startswith("Optional")]
-        cls.mutated = [name for name in cls.given if _is_written(tensors[name])]
-        return scalars
-
-    @staticmethod
-    def comparing(op: TorchOp[..., Any], reference: Callable[..., Any]) -> type[OpTest]:
-        """A class that runs an op and compares its results with a reference, like a subclass with `op=` and
-        `reference=`, but without inputs and tests."""
-        found = cast("type[OpTest]", type("Comparing", (OpTest,), {}))
-        found._compare(op, reference)
-        return found
 
     @classmethod
     def _leave_out(cls) -> None:
@@ -191,11 +163,6 @@ class OpTest:
                 setattr(cls, name, None)
 
     @classmethod
-    def _scatters(cls) -> bool:
-        """Whether rows of tables are written."""
-        return set(cls.tables) <= set(cls.mutated)
-
-    @classmethod
     def _kinds(cls) -> tuple[Side, ...]:
         return cls.module.specs()[0].kinds
 
@@ -212,49 +179,13 @@ class OpTest:
         return cls.inputs(cls.shape if shape is None else shape, *(dtypes or cls.variants[0]), device)
 
     @classmethod
-    def run(cls, inputs: Inputs) -> Results:
-        """Call the op; its outputs, then the inputs changed in place."""
-        returned = cls.op(**inputs)
-        return cls._results(returned, inputs)
-
-    @classmethod
-    def _results(cls, returned: Any, inputs: Inputs) -> Results:
-        return _flat((*(_as_tuple(returned) if cls.outputs else ()), *(inputs[name] for name in cls.mutated)))
-
-    @classmethod
-    def expect(cls, inputs: Inputs) -> Results:
-        """The expected results of `run`, computed in the widest dtypes."""
-        wide = {name: _map(_wide, value) for name, value in inputs.items()}
-        if cls.index and cls._scatters() and any(_is_float(value) for value in wide.values()):
-            # Where rows of floats are cut off to whole numbers, `check` has to see how close to the next they were.
-            tables = [name for name in cls.tables if wide[name].dtype != torch.bool]
-            wide |= {name: wide[name].double() for name in tables}
-        try:
-            return _flat(_as_tuple(cls.reference(**wide)))
-        except UnwrittenError:
-            pytest.skip("`reference` is not written yet: test_the_reference_is_written says where")
-
-    @classmethod
     def with_outputs(cls, inputs: Inputs) -> Inputs:
         """The same arguments, and tensors for the op to write to."""
         if not cls.outputs:
             return dict(inputs)
-        copies = {name: _map(torch.clone, value) for name, value in inputs.items()}
+        copies = {name: map_tensors(torch.clone, value) for name, value in inputs.items()}
         outputs = zip(cls.outputs, cls.run(copies), strict=False)
         return inputs | {name: torch.empty_like(output) for name, output in outputs}
-
-    @classmethod
-    def check(cls, actual: Results, expected: Results, inputs: Inputs) -> None:
-        """Compare results with those of `expect`, rounded to the same dtypes."""
-        assert len(actual) == len(expected), f"the reference gives {len(expected)} results, and the op {len(actual)}"
-        sources = [tensor.dtype for _, tensor in cls._given(inputs)]
-        for one_actual, one_expected in zip(actual, expected, strict=True):
-            _check_one(one_actual, one_expected, sources)
-
-    @classmethod
-    def _given(cls, inputs: Inputs) -> Iterator[tuple[str, torch.Tensor]]:
-        """The given tensors, including those in lists."""
-        return each_tensor({name: inputs[name] for name in cls.given})
 
     # Which tests there are.
 
@@ -306,7 +237,7 @@ class OpTest:
         expected = self.expect(inputs)
         inputs = self.with_outputs(inputs)
         for name, offset in zip(self._tensors(), itertools.cycle(offsets), strict=False):
-            _change(inputs, name, functools.partial(_shifted, offset=offset))
+            change_tensor(inputs, name, functools.partial(shifted, offset=offset))
         self.check(self.run(inputs), expected, inputs)
 
     @_for_each(lambda cls: cls._tensors())
@@ -314,20 +245,20 @@ class OpTest:
         inputs = self.make(device, shape=self.aligned_shape)
         expected = self.expect(inputs)
         inputs = self.with_outputs(inputs)
-        _change(inputs, name, functools.partial(_shifted, offset=1))
+        change_tensor(inputs, name, functools.partial(shifted, offset=1))
         self.check(self.run(inputs), expected, inputs)
 
     @_for_each(lambda cls: list(cls.strided))
     def test_takes_rows_with_gaps_between_them(self, name: str, device: str) -> None:
         inputs = self.make(device)
         expected = self.expect(inputs)
-        inputs[name] = _with_gaps(inputs[name])
+        inputs[name] = with_gaps(inputs[name])
         self.check(self.run(inputs), expected, inputs)
 
     @_for_each(lambda cls: [name for name in cls.strided if name not in cls.mutated])
     def test_takes_rows_that_share_memory(self, name: str, device: str) -> None:
         inputs = self.make(device)
-        inputs[name] = _all_alike(inputs[name])
+        inputs[name] = all_alike(inputs[name])
         expected = self.expect(inputs)
         self.check(self.run(inputs), expected, inputs)
 
@@ -400,11 +331,11 @@ class OpTest:
     @_for_each(lambda cls: cls._tensors())
     def test_refuses_a_tensor_that_is_not_contiguous(self, name: str, device: str) -> None:
         inputs = self.with_outputs(self.make(device))
-        if name in self.strided and _get(inputs, name).dim() == 1:
+        if name in self.strided and get_tensor(inputs, name).dim() == 1:
             pytest.skip(f"'{name}' has one dimension, whose stride may be any")
-        if _get(inputs, name).numel() < 2:
+        if get_tensor(inputs, name).numel() < 2:
             pytest.skip(f"'{name}' has no two elements with a gap between them")
-        _change(inputs, name, lambda tensor: torch.stack([tensor] * 2, dim=-1)[..., 0])
+        change_tensor(inputs, name, lambda tensor: torch.stack([tensor] * 2, dim=-1)[..., 0])
         why = r"Size mismatch for stride" if name in self.strided else "not contiguous"
         message = rf"Tensor match failed for {name.partition('[')[0]}(.|\n)*{why}"
         with pytest.raises(RuntimeError, match=message):
@@ -413,14 +344,14 @@ class OpTest:
     @_for_each(lambda cls: [name for name in cls._tensors() if name not in cls.any_rank])
     def test_refuses_a_tensor_of_another_shape(self, name: str, device: str) -> None:
         inputs = self.with_outputs(self.make(device))
-        _change(inputs, name, lambda tensor: tensor[None])
+        change_tensor(inputs, name, lambda tensor: tensor[None])
         with pytest.raises(RuntimeError, match=r"Tensor match failed(.|\n)* mismatch"):
             self.run(inputs)
 
     @_for_each(lambda cls: cls._tensors())
     def test_refuses_a_tensor_of_another_dtype(self, name: str, device: str) -> None:
         inputs = self.with_outputs(self.make(device))
-        _change(inputs, name, lambda tensor: torch.empty_like(tensor, dtype=torch.complex64))
+        change_tensor(inputs, name, lambda tensor: torch.empty_like(tensor, dtype=torch.complex64))
         message = r"complex64 is not one of|DType mismatch(.|\n)*complex64"
         with pytest.raises((TypeError, RuntimeError), match=message):
             self.run(inputs)
@@ -443,7 +374,7 @@ class OpTest:
         inputs = self.make(device)
         if len(inputs[name]) < 2:
             pytest.skip(f"'{name}' has no two rows")
-        inputs[name] = _all_alike(inputs[name])
+        inputs[name] = all_alike(inputs[name])
         with pytest.raises(RuntimeError, match=rf"Tensor match failed for {name}(.|\n)*overlapping elements"):
             self.run(inputs)
 
@@ -463,7 +394,7 @@ class OpTest:
     @_for_each(lambda cls: cls._tensors())
     def test_refuses_tensors_on_different_devices(self, name: str) -> None:
         inputs = self.with_outputs(self.make("cuda"))
-        _change(inputs, name, lambda tensor: tensor.cpu())
+        change_tensor(inputs, name, lambda tensor: tensor.cpu())
         with pytest.raises(RuntimeError, match=r"Device mismatch|only a CUDA source"):
             self.run(inputs)
 
@@ -493,13 +424,13 @@ class OpTest:
         inputs = self.with_outputs(self.make(device))
         checks = ["test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"]
         tensors = {name: inputs[name] for name in (*self.given, *self.outputs)}
-        if any(_is_fp8(tensor.dtype) for _, tensor in each_tensor(tensors)):
+        if any(is_fp8(tensor.dtype) for _, tensor in each_tensor(tensors)):
             checks.remove("test_schema")  # which computes with the tensors, and PyTorch cannot with fp8
         # By place where that is possible: PyTorch has a parameter `mode` of its own.
-        arguments = _arguments(self.op).items()
+        arguments = arguments_of(self.op).items()
         given = [inputs[name] for name, argument in arguments if not argument.kwarg_only]
         outputs = {argument.name: inputs[name] for name, argument in arguments if argument.kwarg_only}
-        torch.library.opcheck(_registered(self.op), (*given,), outputs, test_utils=checks)
+        torch.library.opcheck(registered(self.op), (*given,), outputs, test_utils=checks)
         if outputs:
             torch.library.opcheck(self.op.op, (*given,), test_utils=checks)
 
@@ -575,110 +506,3 @@ class OpTest:
 def _may_raise(function: Any, error: type[Exception]) -> bool:
     """Whether the code of a function mentions this error."""
     return error.__name__ in getattr(getattr(function, "__code__", None), "co_names", ())
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def _registered(op: Any) -> Any:
-    """The overload that writes to all outputs and mutated inputs."""
-    return getattr(op.op.overloadpacket, "out", op.op)
-
-
-def _arguments(op: Any) -> dict[str, Any]:
-    """PyTorch's description of each parameter, by its name in Python."""
-    return dict(zip(inspect.signature(op).parameters, _registered(op)._schema.arguments, strict=True))
-
-
-def _is_fp8(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point and dtype.itemsize == 1
-
-
-def _as_tuple(returned: Any) -> Results:
-    return returned if isinstance(returned, tuple) else (returned,)
-
-
-def _flat(values: Sequence[Any]) -> Results:
-    """The tensors in values, including those in lists."""
-    return tuple(tensor for value in values for tensor in (value if isinstance(value, (list, tuple)) else [value]))
-
-
-def _map(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """A function applied to a tensor, or to each tensor of a list; other values are unchanged."""
-    if isinstance(value, (list, tuple)):
-        return [_map(function, each) for each in value]
-    return function(value) if isinstance(value, torch.Tensor) else value
-
-
-def _place(name: str) -> tuple[str, int | None]:
-    """The argument of the tensor `name`, and its index if that is a list."""
-    argument, _, index = name.removesuffix("]").partition("[")
-    return argument, int(index) if index else None
-
-
-def _get(inputs: Inputs, name: str) -> torch.Tensor:
-    argument, index = _place(name)
-    return cast("torch.Tensor", inputs[argument] if index is None else inputs[argument][index])
-
-
-def _change(inputs: Inputs, name: str, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Replace a tensor by the result of a function of it."""
-    argument, index = _place(name)
-    changed = function(_get(inputs, name))
-    if index is None:
-        inputs[argument] = changed
-    else:
-        inputs[argument] = list(inputs[argument])
-        inputs[argument][index] = changed
-
-
-def _wide(value: torch.Tensor) -> torch.Tensor:
-    """A copy of a tensor as float64 or int64; bools are unchanged."""
-    if value.dtype == torch.bool:
-        return value
-    dtype = torch.float64 if value.dtype.is_floating_point else torch.int64
-    return value.to(dtype, copy=True)
-
-
-def _shifted(tensor: torch.Tensor, offset: int) -> torch.Tensor:
-    """A copy that begins `offset` elements after an aligned address."""
-    size = tensor.numel() + offset
-    memory = torch.empty(size, dtype=tensor.dtype, device=tensor.device)
-    return memory[offset:].view(tensor.shape).copy_(tensor)
-
-
-def _with_gaps(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that is a slice of a larger tensor, such as the heads of one projection."""
-    memory = tensor.new_zeros([*tensor.shape[:-1], 2, tensor.shape[-1]])
-    view = memory[..., 1, :] if tensor.dim() > 1 else tensor.new_zeros([*tensor.shape, 2])[..., 0]
-    return view.copy_(tensor)
-
-
-def _all_alike(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of that shape whose rows all share the memory of its first."""
-    return tensor[:1].expand_as(tensor)
-
-
-def _check_one(actual: torch.Tensor, expected: torch.Tensor, sources: Sequence[torch.dtype]) -> None:
-    """Compare one result with the expected one, computed in the widest dtypes from tensors of the dtypes `sources`."""
-    if _is_fp8(actual.dtype):
-        # Values that are too large become the largest number in a kernel, and nan in PyTorch.
-        info = torch.finfo(actual.dtype)
-        expected = expected.float().clamp(info.min, info.max)
-    if expected.is_floating_point() and not actual.is_floating_point():
-        # When truncating close to an integer, both neighbours are right.
-        limits = tolerances(torch.float32)
-        margin = limits["atol"] + limits["rtol"] * expected.abs()
-        low, high = ((expected + d).to(actual.dtype) for d in (-margin, margin))
-        expected = torch.where(actual == low, low, actual.clamp(low, high))
-    # A float64 computed from narrower floats has their precision.
-    limits = tolerances(actual.dtype, *sources)
-    actual, expected = actual.double(), expected.to(actual.dtype).double()
-    # assert_close tells where they differ; but its first call imports what takes longer than most tests do.
-    if actual.shape != expected.shape or not torch.allclose(actual, expected, equal_nan=True, **limits):
-        torch.testing.assert_close(actual, expected, equal_nan=True, **limits)

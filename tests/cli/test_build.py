@@ -380,7 +380,7 @@ class TestUnwritableCache:
         done = kjit("build", KJIT_CACHE_DIR="/proc/kjit")
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("error: The cache '/proc/kjit' cannot be written (")
-        assert done.stderr.endswith("to a folder that can be written, or write a bundle with --out\n")
+        assert done.stderr.endswith("to a writable folder, or write a bundle with --out\n")
 
     def test_what_is_built_already_needs_none(self, kjit: Kjit, cache_dir: Path) -> None:
         kjit("build")

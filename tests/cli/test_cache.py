@@ -87,11 +87,11 @@ def test_verify_names_what_others_may_write_to_with_the_command_that_closes_all_
     libraries[0].chmod(0o666)
     done = kjit("cache", "verify")
     assert done.returncode == 1
-    untrusted = "the artifact in the cache is not trusted: its library may be written by others than its owner"
+    untrusted = "the artifact in the cache is not trusted: its library may be written by users other than its owner"
     assert set(done.stdout.splitlines()) == {
         f"{libraries[0].parent}: {untrusted}",
         *(
-            f"{cache_dir / 'v1' / name}: it may be written by others than its owner"
+            f"{cache_dir / 'v1' / name}: it may be written by users other than its owner"
             for name in ("cpu", "support", "compilers.json")
         ),
         "2 artifacts checked, 1 damaged",
@@ -132,10 +132,10 @@ def test_shared_caches_are_listed_counted_and_verified_behind_the_users_own(
     (team / "v1").chmod(0o775)
     done = kjit("cache", "verify", **shared)
     assert done.returncode == 1
-    assert f"{team}: nothing is loaded from this shared cache, because others" in done.stdout
+    assert f"{team}: nothing is loaded from this shared cache, because users other than its owner" in done.stdout
     (team / "v1").chmod(0o755)
     (team / "v1" / "cpu").chmod(0o775)
-    assert f"{team / 'v1' / 'cpu'}: it may be written by others" in kjit("cache", "verify", **shared).stdout
+    assert f"{team / 'v1' / 'cpu'}: it may be written by users" in kjit("cache", "verify", **shared).stdout
 
 
 def test_an_artifact_in_the_place_of_another_is_damaged(kjit: Kjit, cache_dir: Path) -> None:

@@ -463,7 +463,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("damage", "reason"),
         [
-            (lambda path: path.write_bytes(path.read_bytes()[:100]), "is damaged: it has 100 bytes and not"),
+            (lambda path: path.write_bytes(path.read_bytes()[:100]), "is damaged: it has 100 bytes instead of"),
             (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"?"), "is damaged: it was altered"),
             (lambda path: path.unlink(), "cannot be read (No such file or directory)"),
         ],
@@ -490,18 +490,18 @@ class TestRefusals:
         for what, path in parts.items():
             mode = path.stat().st_mode
             path.chmod(0o777)
-            assert package.find() == f"{what} may be written by others than its owner"
+            assert package.find() == f"{what} may be written by users other than its owner"
             path.chmod(mode)
         for path in package.libraries().values():
             path.chmod(0o666)
-        assert re.fullmatch(r"level-\w+\.so may be written by others than its owner", package.find())
+        assert re.fullmatch(r"level-\w+\.so may be written by users other than its owner", package.find())
 
     def test_a_bundle_is_trusted_as_far_as_the_package_that_it_is_in(self, package: Package) -> None:
         for path in (package.folder, package.prebuilt, *package.prebuilt.iterdir()):
             path.chmod(0o777)
         assert package.find().endswith(".so")
         package.folder.chmod(0o775)
-        assert package.find() == "its folder may be written by others than its owner"
+        assert package.find() == "its folder may be written by users other than its owner"
         for path in (package.prebuilt, *package.prebuilt.iterdir()):
             path.chmod(0o775)
         assert package.find().endswith(".so")

@@ -97,7 +97,7 @@ def test_a_call_that_fails_settles_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
 def _without_header(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sysconfig, "get_path", lambda _: "/nowhere")
-    return "there is no /nowhere/Python.h"
+    return "/nowhere/Python.h does not exist"
 
 
 def _without_compiler(monkeypatch: pytest.MonkeyPatch) -> str:

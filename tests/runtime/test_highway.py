@@ -71,7 +71,7 @@ def test_a_build_says_where_it_is_or_how_to_get_it(
         hints.append(error.value.hint or "")
         (install(nowhere) if number == 0 else nowhere / "include").joinpath("hwy", "no_such.h").touch()
     assert "`sudo apt install libhwy-dev`, or `conda install -c conda-forge libhwy`" in hints[0]
-    assert f"'{nowhere / 'include'}', where the compiler does not look" in hints[1]
+    assert f"'{nowhere / 'include'}', which the compiler does not search" in hints[1]
     assert "*kjit.highway_include()" in hints[1]
 
 

@@ -127,7 +127,7 @@ class TestLoadJit:
         with pytest.raises(UsageError, match=r"kjit/csrc/no_such.cpp' of module 'answer' cannot be read") as caught:
             kjit.load_jit("answer", cpp_files=["no_such.cpp"])
         assert caught.value.hint == (
-            "a relative path is one in kjit's own csrc: write Path(__file__).parent / 'no_such.cpp'"
+            "relative paths are in kjit's own csrc; for your own file, write Path(__file__).parent / 'no_such.cpp'"
         )
 
     def test_a_module_needs_a_name(self) -> None:
@@ -135,7 +135,7 @@ class TestLoadJit:
             kjit.load_jit(cpp_files=["/x.cpp"])
 
     def test_only_strings_mark_a_module(self) -> None:
-        with pytest.raises(UsageError, match=r"4 cannot mark module 'answer'(.|\n)*make_cpp_args"):
+        with pytest.raises(UsageError, match=r"the argument 4 of module 'answer' is not a string(.|\n)*make_cpp_args"):
             kjit.load_jit("answer", 4, cpp_files=["/x.cpp"])  # type: ignore[arg-type]
 
     def test_one_path_where_a_list_belongs_is_refused(self) -> None:
@@ -440,7 +440,7 @@ class TestJit:
         def add(module: object, x: torch.Tensor) -> None:
             del module, x
 
-        with pytest.raises(UsageError, match="device 'meta' is not one that kjit builds for"):
+        with pytest.raises(UsageError, match="kjit does not build for device 'meta'"):
             add(torch.zeros(2, device="meta"))
 
 
@@ -466,7 +466,7 @@ class TestTargetOf:
 
     @pytest.mark.parametrize("device", ["", "tpu", "cuda:x", "cuda:-1"])
     def test_what_is_no_device_is_refused(self, device: str) -> None:
-        with pytest.raises(UsageError, match="is not one that kjit builds for"):
+        with pytest.raises(UsageError, match="kjit does not build for device"):
             target_of(self.BOTH, device)
 
 

@@ -367,7 +367,7 @@ class TestWhoMayChangeIt:
 
     def test_the_error_of_an_open_cache_is_said(self, op: Op) -> None:
         op.cache.chmod(0o777)
-        with pytest.raises(kjit.CacheError, match="Others than you may write to the cache folder"):
+        with pytest.raises(kjit.CacheError, match="Other users may write to the cache folder"):
             op.load()
 
 
@@ -538,7 +538,7 @@ class TestRecords:
         monkeypatch.setattr(recall_writer, "make_private", refuse)
         with caplog.at_level(logging.DEBUG, "kjit"):
             assert unrecorded.load() == 42
-        assert "answer cpu is found by its key next time too" in caplog.text
+        assert "answer cpu is not recorded for recall" in caplog.text
         assert not (unrecorded.cache / "v1" / "recalls").exists()
 
     def test_its_rows_are_no_objects_of_their_own(self, op: Op) -> None:

@@ -109,9 +109,9 @@ def load_jit(
     """`kjit.load_jit` with SGLang's arguments and headers.
 
     Args:
-        args: mark the module: its name first. `str()` is called on each.
-        cpp_files, cuda_files: sources. A relative path is one in the `csrc` folder beside the calling file or beside
-            the nearest folder above it; where there is none, in that of the SGLang that is installed.
+        args: the name of the module, then the arguments that distinguish it. `str()` is called on each.
+        cpp_files, cuda_files: sources. A relative path is in the `csrc` folder beside the calling file or beside the
+            nearest folder above it; if there is none, in that of the installed SGLang.
         cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs.
         extra_cflags, extra_cuda_cflags, extra_ldflags: as for `kjit.load_jit`.
         extra_include_paths: folders that are searched after the forwarding headers, and before kjit's.
@@ -120,9 +120,9 @@ def load_jit(
         header_only: whether a generated unit exports the wrappers; otherwise the sources export for themselves.
 
     Raises:
-        UsageError: a dependency is not known, wrappers are given with `header_only=False`, and all of `kjit.load_jit`.
-        ToolchainError: the package of a dependency is not installed, and all of `kjit.load_jit`.
-        CompileError: the compiler refused the sources.
+        UsageError: a dependency is unknown, wrappers are given with `header_only=False`, or as for `kjit.load_jit`.
+        ToolchainError: the package of a dependency is not installed, or as for `kjit.load_jit`.
+        CompileError: the sources do not compile.
     """
     caller = sys._getframe(1).f_globals.get("__file__")
     spec = spec_of(
@@ -197,7 +197,7 @@ def _identifier(mark: str) -> str:
 
 
 def get_jit_cuda_arch() -> ArchInfo:
-    """The architecture that kernels are compiled for; 0.0 in the simulator, and where there is none to name.
+    """The architecture that kernels are compiled for; 0.0 in the simulator, and if it is unknown.
 
     Raises:
         UsageError: `KJIT_CUDA_ARCH_LIST` names architectures, and none of them runs on the GPU.
@@ -306,9 +306,9 @@ def aligned_new_empty(
 
 
 def parallel_compile(builders: Iterable[Callable[[], R]], max_workers: int | None = None) -> list[R]:
-    """Call functions that end in `load_jit` side by side, and return what they return, in order.
+    """Call functions that end in `load_jit` in parallel, and return their results, in order.
 
-    Every one of them is called to its end; then the first exception is raised.
+    All of them run to completion; then the first exception is raised.
 
     Args:
         max_workers: how many run at once; by default as many as this process may use cores.

@@ -6,9 +6,9 @@ damaged, which has the same effect as missing. So does a record with a wrong che
 header would otherwise be trusted forever.
 
 A load reads the whole library and compares a CRC-32. It detects damage by disks, copies and crashes, at five times the
-speed of a cryptographic hash, which took up to half of a look-up. Neither protects from an attacker, as the record is
-beside the library. Libraries from a shared cache, and all libraries in `kjit cache verify`, are compared by SHA-256
-too.
+speed of a cryptographic hash, which took up to half of a look-up. Neither protects against an attacker, because the
+record is beside the library. Libraries from a shared cache, and all libraries in `kjit cache verify`, are also compared
+by SHA-256.
 
 A record is one JSON object on three lines. The first is for lists; the second, ten times as long, for look-ups; the
 third for the reports of misses and builds. So a list of ten thousand artifacts reads only first lines, and a hit does
@@ -40,9 +40,9 @@ _LINES = 3
 _LONGEST_SUMMARY = 8192
 RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
 DAMAGED = "the artifact in the cache is damaged:"
-"""The beginning of a reason why a former artifact cannot be used."""
+"""The beginning of a reason for damaged artifacts."""
 UNTRUSTED = "the artifact in the cache is not trusted:"
-"""The beginning of a reason if somebody other than the cache's owner may have changed an artifact."""
+"""The beginning of a reason for artifacts that somebody other than the cache's owner may have changed."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Artifact:
 
     @property
     def library_path(self) -> str:
-        """`library` as a string, for loads: to make a `Path` takes as long as to read a record."""
+        """`library` as a string, for loads: making a `Path` takes as long as reading a record."""
         return f"{self.path}/{self.op}.so"
 
     @property
@@ -79,7 +79,7 @@ class Artifact:
 
     @property
     def label(self) -> str:
-        """For people: `scale<fp32_t>`."""
+        """For display: `scale<fp32_t>`."""
         return str(self.record["label"])
 
     @property
@@ -95,7 +95,7 @@ class Artifact:
 
     @property
     def project(self) -> str:
-        """The folder, at build time, of the project that it was built for; empty if there was none."""
+        """The folder of its project at build time; empty if there was none."""
         return str(self.record.get("project", ""))
 
     def is_of(self, folders: Iterable[str]) -> bool:
@@ -112,14 +112,14 @@ class Artifact:
 
     @property
     def build(self) -> Mapping[str, object]:
-        """What the build reported: `seconds`, `resources`, `commands`, `warnings`."""
+        """The report of the build: `seconds`, `resources`, `commands`, `warnings`."""
         build = self.record["build"]
         assert isinstance(build, dict)  # checked when it was read
         return build
 
     @property
     def built(self) -> float:
-        """When it was built; seconds since 1970."""
+        """The time of the build, in seconds since 1970."""
         built = self.record["built"]
         assert isinstance(built, float)  # checked when it was read
         return built
@@ -129,7 +129,7 @@ def read_artifact(folder: str, owners: tuple[int, ...] | None = None) -> Artifac
     """The artifact in `folder` according to its record, or what is wrong with it. The library is not read.
 
     Args:
-        owners: only these users may be able to change the record; None if it is not loaded from.
+        owners: only these users may be able to change the record; None if nothing is loaded from it.
     """
     try:
         content, status = read_file(f"{folder}/{RECORD}", os.O_NOFOLLOW)
@@ -158,7 +158,7 @@ def read_artifact(folder: str, owners: tuple[int, ...] | None = None) -> Artifac
 
 
 def read_summary(folder: str) -> dict[str, Any] | str:
-    """As `read_artifact`, only the first line of the record: without `reads`, `inputs` and `build`."""
+    """Like `read_artifact`, but only the first line of the record: without `reads`, `inputs` and `build`."""
     try:
         handle = os.open(f"{folder}/{RECORD}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -262,12 +262,12 @@ _from_json = json.JSONDecoder().decode
 def match(folder: str, key: Key, owners: tuple[int, ...], *, thorough: bool = False) -> Artifact | str:
     """The artifact in `folder` if it is intact and up to date for `key`, else the reason.
 
-    The loader opens the library again, by its path. It is the same file, as nobody else can replace it or its folder,
+    The loader opens the library again, by its path. It is the same file, because nobody else can replace it, its folder
     or the folders above, which store.py checks.
 
     Args:
         owners: only these users may be able to change anything in it.
-        thorough: compare the cryptographic hash of its library, too.
+        thorough: also compare the cryptographic hash of its library.
     """
     artifact = untrusted(folder, owners) or read_artifact(folder, owners)
     if isinstance(artifact, str):
@@ -311,7 +311,7 @@ def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = Fals
 
     Args:
         owners: only these users may be able to change it.
-        thorough: compare the cryptographic hash, too.
+        thorough: also compare the cryptographic hash.
     """
     try:
         read = read_library(artifact.library_path, os.O_NOFOLLOW)

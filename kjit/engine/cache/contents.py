@@ -51,8 +51,8 @@ _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
 
 
 class Entry(NamedTuple):
-    """A folder of the cache that is, or once was, an artifact. (A named tuple is created three times as fast as a
-    dataclass, and there may be ten thousand.)
+    """A folder of the cache that is, or was, an artifact. (There may be ten thousand, and a named tuple is created
+    three times as fast as a dataclass.)
 
     Attributes:
         key: `<target>/<op>/<key1>/<key2>`.
@@ -146,7 +146,7 @@ class Contents:
         """
         freed = 0
         try:
-            # The record first: without it, the rest is no artifact.
+            # The record first: without it, the rest is not an artifact.
             for name in sorted(_own_files(entry.folder, entry.op), key=lambda name: name != RECORD):
                 path = entry.folder / name
                 size = path.lstat().st_size
@@ -278,7 +278,7 @@ class Contents:
         try:
             return (*own_users(), os.stat(self.root).st_uid)
         except OSError:
-            return own_users()  # it is gone, and there is nothing in it
+            return own_users()  # it does not exist
 
     def _remove_lock(self, key1: str) -> None:
         path = self._v1 / LOCKS / f"{key1}.lock"
@@ -298,7 +298,7 @@ def not_removed(path: Path, error: OSError) -> CacheError:
 
 
 def _misplaced(entry: Entry, record: Mapping[str, Any]) -> str | None:
-    """The reason not to use an artifact that is in a place other than its record says; None if there is none."""
+    """The reason not to use an artifact that is not in the place given by its record; None if it is."""
     if entry.key == f"{record['target'].replace(':', '-')}/{record['op']}/{record['key1']}/{record['key2']}":
         return None
     return f"{DAMAGED} its record belongs to another artifact"

@@ -5,12 +5,12 @@
 With the same sources, headers, flags and compilers, a failed compile fails again. If many calls need one broken op (its
 tests, the workers of a test run), the first one compiles, and the others get the same answer.
 
-A wrong "still broken" would be worse than a needless compile. So a failure is recorded only if its causes are known:
-each failed command named a line in a file that it read (compile.py decides that) and listed the files that it read, for
-a missing header when it was run again (missing.py); or an assembler or the linker rejected their result. Nothing is
+A wrong repetition of an error is worse than a needless compile. So a failure is recorded only if its causes are known:
+each failed command named a line in a file that it read and listed the files that it read, for a missing header in a
+second run (missing.py); or an assembler or the linker rejected the result (compile/repeatable.py decides). Nothing is
 recorded of a compiler that was killed, ran out of memory or crashed, or of a link with the op's own flags. The files
-that were read are compared as an artifact's headers are, and also by the times of all files, including those of the
-system: a file that was only touched causes a new compile. So does a new file where a missing header may be, and an
+read are compared like an artifact's headers, and also by the times of all files, including those of the system: a file
+that was only touched causes a new compile. So does a new file at a place of a missing header. Records expire after an
 hour.
 """
 
@@ -101,7 +101,7 @@ def remember(folder: Path, root: Path, key: Key, toolchain: Toolchain, refusal: 
             being_written.unlink(missing_ok=True)
             raise
     except (OSError, KjitError) as error:
-        _log.debug("that %s failed is not remembered: %s", key.variant.label, error)
+        _log.debug("the failure of %s is not recorded: %s", key.variant.label, error)
 
 
 def recall(folder: Path, root: Path, key: Key) -> Mapping[str, str] | None:
@@ -122,7 +122,7 @@ def recall(folder: Path, root: Path, key: Key) -> Mapping[str, str] | None:
     except FileNotFoundError:
         return None
     except (AttributeError, IndexError, KeyError, OSError, RecursionError, TypeError, ValueError) as error:
-        _log.debug("whether %s failed before is unknown: %s", key.variant.label, error)
+        _log.debug("the recorded failure of %s cannot be read: %s", key.variant.label, error)
         return None
 
 

@@ -1,4 +1,4 @@
-"""Checks of folders: which may be a cache, and be loaded from.
+"""Checks of the folders of a cache: whether libraries may be loaded from them.
 
 Anyone who can write into a cache can change the code that is loaded, so only its owner may. Links in a cache are not
 followed, so that kjit lists, counts and deletes only its own files.
@@ -56,7 +56,7 @@ def _demand_own(status: os.stat_result, path: Path) -> None:
 
 
 def refuse_unsafe(folder: Path | str, *, follow: bool, root: Path | None = None) -> None:
-    """Refuse a folder that somebody other than this user (or root) can change. It need not exist.
+    """Reject a folder that somebody other than this user (or root) can change. It need not exist.
 
     Args:
         follow: a symbolic link to a folder is allowed.
@@ -73,17 +73,17 @@ def refuse_unsafe(folder: Path | str, *, follow: bool, root: Path | None = None)
         return
     if stat.S_ISLNK(status.st_mode):
         raise CacheError(
-            f"'{folder}' is a symbolic link, and the cache is not followed out of its folder.",
-            hint=f"remove the link, or set {env.CACHE_DIR} to where it points",
+            f"'{folder}' is a symbolic link, and links inside a cache are not followed.",
+            hint=f"remove the link, or set {env.CACHE_DIR} to the folder that it points to",
         )
     whole = shlex.quote(os.fspath(folder if root is None else root))
     if status.st_uid not in own_users():
         raise CacheError(
-            f"The cache folder '{folder}' is another user's (id {status.st_uid}), who can change what you load.",
+            f"The cache folder '{folder}' belongs to another user (id {status.st_uid}), who can change the code in it.",
             hint=f"set {env.CACHE_DIR} to a folder of your own, or remove this one (`rm -r {whole}`)",
         )
     raise CacheError(
-        f"Others than you may write to the cache folder '{folder}' and so choose the code that you load.",
+        f"Other users may write to the cache folder '{folder}' and so change the code that you load.",
         hint=how_to_close(whole),
     )
 
@@ -119,7 +119,7 @@ def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) ->
     if owner is not None and status.st_uid not in (owner, 0, os.geteuid()):
         return f"'{folder}' belongs to another user (id {status.st_uid}) than the cache (id {owner})"
     if status.st_mode & OTHERS_MAY_WRITE:
-        return f"others than its owner may write to '{folder}'"
+        return f"users other than its owner may write to '{folder}'"
     return None
 
 

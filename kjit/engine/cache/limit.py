@@ -1,13 +1,12 @@
-"""The size limit of the cache, and what is removed first.
+"""The size limit of the cache: least recently used artifacts are removed.
 
-After something was added, the least recently used artifacts are removed until the size is somewhat below
-`KJIT_CACHE_MAX_SIZE`. To count ten thousand artifacts each time would take longer than many compiles, so there is a
-running sum: a file to which each process that adds an artifact appends a line with its bytes. That needs no lock. If
-the sum exceeds the limit, the artifacts are counted, some are removed, and a new file with the remaining size replaces
-the old one. Only one process counts at a time; lines that others append meanwhile are carried over into the new file,
-and a process that wrote to a replaced file writes again. So the sum includes everything that is added, unless a process
-is killed between the two writes. Other deletions are not recorded: a sum that is too high costs one count, which
-corrects it.
+After an artifact was added, the least recently used ones are removed until the size is somewhat below
+`KJIT_CACHE_MAX_SIZE`. Counting ten thousand artifacts each time would take longer than many compiles, so there is a
+running sum: a file to which each process that adds an artifact appends a line with its bytes, without a lock. If the
+sum exceeds the limit, the artifacts are counted, some are removed, and a new file with the remaining size replaces the
+old one. Only one process counts at a time; lines that others append meanwhile are carried over into the new file, and a
+process that wrote to a replaced file writes again. So the sum includes all additions, unless a process is killed
+between the two writes. Other deletions are not recorded: a sum that is too high costs one count, which corrects it.
 
 Artifacts used within the last hour stay, even above the limit: other programs may be about to load them, and a build
 larger than the limit would remove its own first artifacts. Uses are recorded as the time of the record, at most every
@@ -58,7 +57,7 @@ def make_room(store: Store, count: Path, added: Artifact) -> None:
                 if not _reduce(store, count, limit, added.folder):
                     break
     except (OSError, CacheError) as error:
-        # The artifact is there all the same, and the next one that is added tries again.
+        # The artifact itself was added, and the next addition tries again.
         _log.debug("the cache %s is not kept under %s: %s", store.root, env.CACHE_MAX_SIZE, error)
 
 
@@ -119,7 +118,7 @@ def _reduce(store: Store, count: Path, limit: int, keep: Path) -> bool:
         if meanwhile is None:
             return True
         with_others = _add(count, meanwhile)
-        # If it was too much before, nothing more can be removed.
+        # If the removal left too much, nothing more can be removed.
         return total <= limit and (with_others is None or with_others > limit)
     finally:
         locks.release(handle)
@@ -138,12 +137,12 @@ def _remove_oldest(store: Store, entries: list[Entry], total: int, limit: int, k
         if entry is None or total - freed <= limit * _AFTERWARDS or entry.used > youngest:
             break
         if entry.folder != keep and not _was_used_since(entry):
-            with contextlib.suppress(CacheError):  # not ours to delete: the next one
+            with contextlib.suppress(CacheError):  # no permission: the next one
                 freed += store.remove(entry)
                 removed += 1
     if removed:
         freed += store.sweep_recalls()
-        _log.info("removed %d artifacts (%s) from the cache %s, that were not used for longest, as %s is %s",
+        _log.info("removed the %d least recently used artifacts (%s) from the cache %s, because %s is %s",
                   removed, _mib(freed), store.root, env.CACHE_MAX_SIZE, _mib(limit))  # fmt: skip
     if total - freed > limit:
         _warn_of_too_much(str(store.root), limit, _mib(total - freed))
@@ -161,7 +160,7 @@ def _was_used_since(entry: Entry) -> bool:
 @lru_cache(maxsize=8)
 def _warn_of_too_much(root: str, limit: int, size: str) -> None:
     """Log once for each size: builds larger than the limit would log it after every compile."""
-    _log.info("the cache %s has %s, and %s is %s: all of it was used within the last hour, and stays",
+    _log.info("the cache %s has %s, and %s is %s: nothing is removed, because all of it was used within the last hour",
               root, size, env.CACHE_MAX_SIZE, _mib(limit))  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Locks between processes, released when their process dies.
 
-They use `flock` on open files: the kernel releases such a lock however its holder ends. The file stays, and a process
-takes its lock before removing it; so a lock is valid only while its file is still the one at the path.
+They use `flock` on open files, which the kernel releases when their holder ends in any way. The file stays, and a
+process takes its lock before removing it; so a lock is valid only while its file is still the one at the path.
 
 A forked child (a worker of a DataLoader) inherits its parent's open files, and the kernel holds a lock until all copies
 are closed. So a child first closes them, including those still waiting for their lock, which the parent may get later.
@@ -52,7 +52,7 @@ def hold(path: Path, doing: str, cancel: threading.Event | None = None) -> Itera
         doing: the work under the lock, for the log: "builds scale".
 
     Raises:
-        CancelledError: `cancel` was set while this waited.
+        CancelledError: `cancel` was set during the wait.
     """
     handle = _acquire(path, doing, cancel or threading.Event())
     try:
@@ -63,7 +63,7 @@ def hold(path: Path, doing: str, cancel: threading.Event | None = None) -> Itera
 
 @contextlib.contextmanager
 def hold_folder(folder: Path, doing: str) -> Iterator[None]:
-    """Hold a lock on a folder itself, without a lock file. As `hold`.
+    """Hold a lock on a folder itself, without a lock file. See `hold`.
 
     Raises:
         OSError: it cannot be opened.

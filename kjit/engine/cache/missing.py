@@ -1,8 +1,9 @@
 """Files read before a missing header, and the paths where that header may appear.
 
-A compiler stops at a missing header without listing what it read; nvcc does so at any preprocessor error. It is then
-run again, preprocessing only, and prints each header that it reads (`-H`) and the folders that it searches (`-v`). The
-output of g++, clang and nvcc's host compiler is the same. From it follow the paths where the header may appear.
+A compiler stops at a missing header without listing the files it has read; nvcc does so at any preprocessor error. It
+is then run again, preprocessing only, and prints each header that it reads (`-H`) and the folders that it searches
+(`-v`), in the same format for g++, clang and nvcc's host compiler. The paths where the header may appear follow from
+this.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _OF_APPLE = " (framework directory)"
 
 @dataclass(frozen=True)
 class Missed:
-    """The answer of a compiler.
+    """The output of a compiler that was run again for a missing header.
 
     Attributes:
         files: the headers that it read, as it names them.

@@ -1,8 +1,8 @@
-"""Recall records: the artifact that served a request, for the next process with the same one.
+"""Recall records, written: the artifact that served a request, for the next process with the same request.
 
 `kjit.runtime.recall` reads them. A record is written after a look-up by key or a build, from the states that were
-compared for it, never from the current state of the disk, which may have changed. None is written if the checks that a
-record can hold are not sufficient:
+compared for it, never from the current state of the disk, which may have changed. No record is written if the checks
+that it can contain are not sufficient:
 
 - a watched folder is too recent to be compared by its time;
 - the compiler is a script that does more than pass on its arguments, and may run another compiler each time;
@@ -76,7 +76,7 @@ def remember(
     name: str | None = None,
     installed: Installed | None = None,
 ) -> None:
-    """Record that `artifact` serves `variant`, if everything that this depends on can be recorded.
+    """Record that `artifact` serves `variant`, if all conditions for that can be recorded.
 
     Args:
         store: the user's own cache.
@@ -94,7 +94,7 @@ def remember(
             _write(root, name, recall.sealed(record, name))
     except (OSError, KjitError) as error:
         # An optimisation only: the next look-up derives the key.
-        _log.debug("%s is found by its key next time too: %s", variant.label, error)
+        _log.debug("%s is not recorded for recall: %s", variant.label, error)
 
 
 def _record(variant: Variant, artifact: Artifact, root: str, installed: Installed | None) -> tuple[Any, ...] | None:
@@ -165,7 +165,7 @@ def _has_files_of_options(spec: Spec, toolchain: Toolchain) -> bool:
 
 @lru_cache(maxsize=1)
 def _is_own_code_known() -> bool:
-    """Whether the files of kjit's own code are those that this process runs."""
+    """Whether kjit's code on disk is the code that this process runs."""
     return all(ctime_ns < STARTED_NS - _CLOCK_STEP_NS for *_, ctime_ns in recall.code_states())
 
 

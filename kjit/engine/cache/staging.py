@@ -1,13 +1,13 @@
 """Folders for builds, and cleaning up after aborted builds.
 
-    <staging>/<id>/         a build in progress <staging>/<id>.lock held by its process; contains the name of the
-    machine
+    <staging>/<id>/         a build in progress
+    <staging>/<id>.lock     held by its process; contains the name of the machine
 
 A folder whose lock is free, or without a lock (store.py moves damaged artifacts here), is no longer in use and is
 removed by the next build. Entries with other names are not kjit's and stay.
 
-There is one such place in each cache, so that an artifact can be renamed on the same disk; and one among the system's
-temporary files, `/tmp/kjit-<user id>`, for other files of compilers and for locks outside of caches.
+There is one such folder in each cache, so that an artifact is renamed on the same disk, and one in the system's folder
+for temporary files, `/tmp/kjit-<user id>`, for other files of compilers and for locks outside of caches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def staging_folder(staging: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno in NO_SPACE:
             raise disk_full(staging.parent.parent) from None
-        raise CacheError(f"No folder to build in can be made in '{staging}': {error.strerror}.") from None
+        raise CacheError(f"No folder for a build can be made in '{staging}': {error.strerror}.") from None
     try:
         yield folder
     finally:
@@ -56,7 +56,7 @@ def staging_folder(staging: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(root: str | None = None) -> Iterator[Path]:
-    """A new folder for temporary files, removed afterwards. As `make_temporary_folder`."""
+    """A new folder for temporary files, removed afterwards. See `make_temporary_folder`."""
     folder, remove = make_temporary_folder(root)
     try:
         yield folder
@@ -65,14 +65,14 @@ def temporary_folder(root: str | None = None) -> Iterator[Path]:
 
 
 def make_temporary_folder(root: str | None = None) -> tuple[Path, Callable[[], None]]:
-    """A new folder for temporary files, and a function that removes it. Those of processes that have ended are removed
-    first.
+    """A new folder for temporary files, and a function that removes it. Folders of processes that have ended are
+    removed first.
 
     Args:
         root: the parent folder; by default the system's folder for temporary files.
 
     Raises:
-        CacheError: no place for temporary files can be written.
+        CacheError: no folder for temporary files is writable.
         OSError: it cannot be made, most often because the disk is full.
     """
     home, folder, handle = _make_in_home(root or temporary_root())
@@ -92,7 +92,7 @@ def temporary_lock(name: str, doing: str) -> Iterator[None]:
         doing: as in `locks.hold`.
 
     Raises:
-        CacheError: no place for temporary files can be written.
+        CacheError: no folder for temporary files is writable.
     """
     home = _temporary_home(temporary_root())
     path = home / f"{name}.lock"
@@ -127,9 +127,9 @@ def sweep(staging: Path) -> int:
         if _ID.fullmatch(name) is None:
             continue
         lock = staging / f"{name}.lock"
-        # A lock that is gone is not created again: its build has ended. A folder without a lock is unused (`_make`
-        # creates the lock first, `_remove` removes it last), unless the lock appeared while the names were read: then
-        # it exists now.
+        # A removed lock is not created again: its build has ended. A folder without a lock is unused (`_make` creates
+        # the lock first, `_remove` removes it last), unless the lock appeared while the names were read: then it exists
+        # now.
         is_nobodys = lock.name not in names
         try:
             handle = open_file(lock, os.O_NOFOLLOW | (os.O_CREAT | os.O_EXCL if is_nobodys else 0))
@@ -171,7 +171,7 @@ def _make(staging: Path) -> tuple[Path, int]:
             raise
         lock.unlink(missing_ok=True)
         release(handle)
-    raise CacheError(f"No folder to build in can be made in '{staging}': it is being removed all the time.")
+    raise CacheError(f"No folder for a build can be made in '{staging}': another process keeps removing it.")
 
 
 def _remove(folder: Path, handle: int) -> None:
@@ -185,9 +185,9 @@ def temporary_root() -> str:
     """The folder for temporary files of this process: `TMPDIR`, else the system's.
 
     Raises:
-        CacheError: none of these can be written.
+        CacheError: none of these is writable.
     """
-    # Not `tempfile.gettempdir`, which keeps its first answer: the variable may change, and the folder may vanish.
+    # Not `tempfile.gettempdir`, which caches its result: the variable may change, and the folder may disappear.
     named = os.environ.get("TMPDIR", "")
     if os.path.isabs(named) and os.path.isdir(named) and os.access(named, os.W_OK | os.X_OK):
         return named
@@ -195,22 +195,22 @@ def temporary_root() -> str:
         return tempfile.gettempdir()
     except FileNotFoundError:
         raise CacheError(
-            "No place for temporary files can be written: neither TMPDIR nor /tmp nor /var/tmp.",
-            hint="set TMPDIR to a folder that can be written",
+            "No folder for temporary files is writable: neither TMPDIR nor /tmp nor /var/tmp.",
+            hint="set TMPDIR to a writable folder",
         ) from None
 
 
 def _make_in_home(root: str) -> tuple[Path, Path, int]:
-    """A new folder in the user's place in `root`: the place, the folder, and the open file of its lock."""
+    """A new folder in the user's own folder in `root`: the latter, the new one, and the open file of its lock."""
     for _ in range(_ATTEMPTS):
         home = _temporary_home(root)
         sweep(home)
         folder, handle = _make(home)
-        # The place may have been removed, and its name taken by somebody else; from now on it cannot be removed.
+        # The user's folder may have been removed, and its name taken by another user; from now on it cannot be removed.
         if _is_private(home.lstat()):
             return home, folder, handle
         _remove(folder, handle)
-    raise CacheError(f"No folder for temporary files can be made in '{root}': its name is taken each time.")
+    raise CacheError(f"No folder for temporary files can be made in '{root}': another user keeps taking its name.")
 
 
 def _temporary_home(root: str) -> Path:

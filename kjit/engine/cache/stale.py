@@ -7,9 +7,9 @@ Artifacts of one project (and of kjit's own ops) are stale if
 - they belong to a declared variant whose source, exports or flags have changed;
 - they were built from sources or headers that were removed or changed, declared or not.
 
-Damaged artifacts of any project are stale too. All others stay: artifacts of another project, or from before a project
-was moved, are not judged. A second checkout of the project that shares artifacts with this one may have to rebuild some
-that only it could still use; to avoid that, every hit would have to be recorded.
+Damaged artifacts of any project are stale too. All others stay, including artifacts of another project, or of a project
+that was moved since. A second checkout that shares artifacts with this one may have to rebuild some that only it could
+still use; avoiding that would require recording every hit.
 
 A variant that is no longer declared, with unchanged sources, can still be requested at run time and is not stale.
 """
@@ -96,7 +96,7 @@ def _other_declaration(artifact: Artifact, declared: list[Spec]) -> str | None:
     side = next((side for kind, side in _SIDES if artifact.target.startswith(kind)), None)
     specs = [spec.only(side) for spec in declared if side is not None and side in spec.kinds]
     for spec in specs:
-        with contextlib.suppress(UsageError):  # a source is gone: then it has no key
+        with contextlib.suppress(UsageError):  # a source is missing: then it has no key
             if source_key_of(spec, artifact.target) == artifact.record["source_key"]:
                 return None
     return "its source, exports or flags have changed" if specs else None

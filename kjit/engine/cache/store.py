@@ -1,16 +1,16 @@
-"""The artifact store: artifacts in a cache folder, shared by many processes, none of which ever loads a wrong one.
+"""The artifact store: artifacts in a cache folder that many processes share, none of which loads a wrong one.
 
 An artifact (artifact.py) appears by one rename, complete or not at all, and its library never changes (its record is
 replaced, also by rename, when a header has a new time). Everything is checked when it is read: the record holds the
 size and checksum of the library, so that a truncated or altered one counts as missing and is built again.
 
-A shared cache is a folder of the same layout that somebody else fills. It is asked after a miss in the user's own, so
-that a hit pays nothing for it; nothing is ever written there, and it has no locks.
+A shared cache is a folder of the same layout that somebody else fills. It is searched after a miss in the user's own,
+so that a hit pays nothing for it; nothing is written there, and no lock is taken.
 
-A look-up takes no lock. If locks do not work (on some network mounts), the worst case is that two machines compile the
-same thing; one of them publishes first and the other uses that.
+A look-up takes no lock. If locks do not work (on some network mounts), two machines may compile the same variant; one
+publishes first, and the other uses that artifact.
 
-The trade-off of checking the library on every load: half a microsecond for each kilobyte of it. Kernels are small.
+The trade-off: checking the library on every load takes half a microsecond per kilobyte. Kernels are small.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ _log = logging.getLogger("kjit")
 _labels: dict[str, str] = {}
 
 
-# The name `<key2>` of the last hit in the folder of an op. Most of its variants read the same headers and have the same
-# one, and to open a file is faster than to list its folder.
+# The name `<key2>` of the last hit in the folder of an op. Most variants of an op read the same headers and so have the
+# same `<key2>`, and opening a file is faster than listing its folder.
 _likely_names: dict[str, str] = {}
 _LIKELY_NAMES_KEPT = 1024
 
@@ -104,7 +104,7 @@ class Store(Contents):
 
     Args:
         is_shared: somebody else fills it. It is only read, and only its owner is trusted.
-        asks_shared: look into the shared caches (`shared_caches`) for what it lacks.
+        asks_shared: search the shared caches (`shared_caches`) after a miss.
     """
 
     def __init__(self, root: Path, *, is_shared: bool = False, asks_shared: bool = False) -> None:
@@ -113,9 +113,9 @@ class Store(Contents):
 
     @classmethod
     def open(cls, root: Path | None = None) -> Store:
-        """The store in `root`, by default the user's cache, which looks into the shared caches for what it lacks.
+        """The store in `root`; by default the user's cache, with the shared caches.
 
-        No folder is created before something is built.
+        No folder is created before the first build.
 
         Raises:
             CacheError: the folder belongs to somebody else, or others may write to it.
@@ -132,17 +132,17 @@ class Store(Contents):
             must_last: a temporary store is not acceptable.
 
         Raises:
-            CacheError: the disk is full, or there is a file or a link in place of the folder; with `must_last`, any
-                other reason why it cannot be written.
-            UsageError: `KJIT_CACHE_MAX_SIZE` is no size.
+            CacheError: the disk is full, or there is a file or a link in place of the folder; with `must_last`, it
+                cannot be written for another reason.
+            UsageError: `KJIT_CACHE_MAX_SIZE` is not a size.
         """
         refused = self._why_not_writable()
         if refused is None:
             return self
         if must_last:
             raise CacheError(
-                f"The cache '{self.root}' cannot be written ({refused}), and what is built would be lost at once.",
-                hint=f"set {env.CACHE_DIR} to a folder that can be written, or write a bundle with --out",
+                f"The cache '{self.root}' cannot be written ({refused}), and the artifacts would be lost at once.",
+                hint=f"set {env.CACHE_DIR} to a writable folder, or write a bundle with --out",
             )
         return _temporary_store(os.getpid(), str(self.root), refused)
 
@@ -150,7 +150,7 @@ class Store(Contents):
         """Whether it can be written.
 
         Raises:
-            CacheError: as `writable`.
+            CacheError: as for `writable`.
         """
         return self._why_not_writable() is None
 
@@ -189,10 +189,9 @@ class Store(Contents):
         return found
 
     def fetch(self, key: Key) -> Lookup:
-        """As `find`; an artifact that only a shared cache has is copied into this one, if this can be written.
+        """Like `find`; an artifact that only a shared cache has is copied into this one, if this is writable.
 
-        A copy is a hit the next time, counts as used, and stays: a mount may vanish while a program has loaded from it,
-        and a new team cache replaces the old one.
+        The copy is a hit the next time, and remains if the mount disappears or the shared cache is replaced.
         """
         found = self.find(key)
         if found.artifact is None or found.shared is None:
@@ -205,7 +204,7 @@ class Store(Contents):
         """The shared caches, in order; they need not exist.
 
         Raises:
-            UsageError: `KJIT_SHARED_CACHE_DIR` names no folders.
+            UsageError: `KJIT_SHARED_CACHE_DIR` does not name folders.
         """
         if not self._asks_shared:
             return []
@@ -252,7 +251,7 @@ class Store(Contents):
         """Hold the lock of `key`, so that only one process builds it. A wait of more than a second is logged.
 
         Raises:
-            CancelledError: `cancel` was set while this waited.
+            CancelledError: `cancel` was set during the wait.
         """
         with locks.hold(self._v1 / LOCKS / f"{key.key1}.lock", f"builds {key.variant.label}", cancel):
             yield
@@ -283,7 +282,7 @@ class Store(Contents):
         except (OSError, CacheError) as error:
             _log.debug("%s is not copied into the cache: %s", artifact.folder, error)
             return None
-        # The copy is checked like everything that is loaded.
+        # The copy is checked like any artifact.
         copy = self._find_here(key).artifact
         if copy is not None:
             self._make_room(copy)
@@ -347,7 +346,7 @@ class Store(Contents):
 
     def _folder(self, key: Key) -> str:
         variant = key.variant
-        # No colon in the name: it has a meaning in depfiles, PATH-like variables and some file systems.
+        # No colon in the name: it is special in depfiles, PATH-like variables and some file systems.
         return f"{self._v1}/{str(variant.target).replace(':', '-')}/{variant.spec.name}/{key.key1}"
 
     def _refusal(self, folder: str) -> str | None:
@@ -359,8 +358,8 @@ class Store(Contents):
         refusal = self.distrusted()
         if refusal is not None:
             raise CacheError(
-                f"The shared cache '{self.root}' is not used, because {refusal}, and could change the code that you "
-                "load.",
+                f"The shared cache '{self.root}' is not used, because others could change the code that you load: "
+                f"{refusal}.",
                 hint=f"its owner can `chmod -R go-w {self.root}`; or take it out of {env.SHARED_CACHE_DIR}",
             )
         try:
@@ -373,8 +372,8 @@ class Store(Contents):
         return next(filter(None, (distrust(part, owner=owner) for part in parts)), None)
 
     def _refuse_unsafe_above(self, folder: str) -> None:
-        """Refuse folders between this cache and an artifact that others can change: by replacing one they could change
-        the code that is loaded, after all checks."""
+        """Reject folders between this cache and an artifact that others can change: by replacing one after the checks,
+        they could change the code that is loaded."""
         above = os.path.dirname(folder)
         for each in (os.path.dirname(above), above, folder):
             refuse_unsafe(each, follow=False, root=self.root)
@@ -424,17 +423,17 @@ class Store(Contents):
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-            # There already is one with the same two keys: it will do, unless it is damaged.
+            # There already is one with the same two keys: it is used, unless it is damaged.
             if isinstance(self._check(str(folder), key), Artifact):
                 return
             with contextlib.suppress(FileNotFoundError):
                 os.rename(folder, staging.spare_name(self._v1 / STAGING))
-        raise CacheError(f"'{folder}' cannot be made: it is being removed all the time.")
+        raise CacheError(f"'{folder}' cannot be made: another process keeps removing it.")
 
 
 @lru_cache(maxsize=64)
 def _store(root: Path, asks_shared: bool) -> Store:
-    """A store has no state but its paths, and to compose these takes as long as a look-up."""
+    """The store in `root`, cached: it has no state except its paths, and composing these takes as long as a look-up."""
     return Store(root, asks_shared=asks_shared)
 
 
@@ -442,7 +441,7 @@ def _renew(artifact: Artifact) -> None:
     try:
         write_record(artifact.folder, artifact.record)
     except OSError as error:
-        # An optimisation only: the next look-up compares the contents again.
+        # Only an optimisation: the next look-up compares the contents again.
         _log.debug("the record in %s is not renewed: %s", artifact.folder, error)
 
 
@@ -456,7 +455,7 @@ def _project_of(key: Key) -> str:
 
 @lru_cache(maxsize=8)
 def _temporary_store(pid: int, instead_of: str, why: str) -> Store:
-    """One per process: a forked child has its own, as the parent's is removed with the parent."""
+    """A temporary store. A forked child has its own, because the parent's is removed with the parent."""
     import atexit
 
     try:
@@ -464,11 +463,11 @@ def _temporary_store(pid: int, instead_of: str, why: str) -> Store:
     except OSError as error:
         raise CacheError(
             f"The cache '{instead_of}' cannot be written ({why}), nor can a temporary one be made: {error.strerror}.",
-            hint=f"set {env.CACHE_DIR} to a folder that can be written",
+            hint=f"set {env.CACHE_DIR} to a writable folder",
         ) from None
     atexit.register(lambda: remove() if os.getpid() == pid else None)
     _log.warning(
-        "the cache %s cannot be written (%s): what is compiled now is kept in %s and lost when this process ends",
+        "the cache %s cannot be written (%s): artifacts of this process are in %s, and are lost when it ends",
         instead_of,
         why,
         folder,

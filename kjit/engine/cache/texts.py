@@ -1,7 +1,4 @@
-"""Sources given as text, as files in the cache.
-
-Each is a file of the cache, named by its content, and from then on a source like any other.
-"""
+"""Sources given as text: files in the cache, named by their content and then used like any other source."""
 
 from __future__ import annotations
 
@@ -15,14 +12,15 @@ from kjit.engine.cache.store import Store
 
 
 def write_texts(cache: str, folder: str, texts: Mapping[str, bytes]) -> Path:
-    """Write the files of a module; another process never reads half of one.
+    """Write the files of a module, atomically.
 
     Args:
         cache: the folder of the cache. If that cannot be written, a temporary one is used.
         folder: the name of their folder in the cache.
         texts: the content of each file, by name.
 
-    Returns: Their folder.
+    Returns:
+        The path of their folder.
 
     Raises:
         CacheError: the disk is full, or the cache belongs to somebody else.
@@ -42,7 +40,7 @@ def write_texts(cache: str, folder: str, texts: Mapping[str, bytes]) -> Path:
 
 
 def _replace(path: Path, text: bytes) -> None:
-    """Write a file under another name first, which nobody reads."""
+    """Write a file under a temporary name, and rename it."""
     handle, being_written = tempfile.mkstemp(dir=path.parent)
     try:
         with open(handle, "wb") as file:

@@ -1,4 +1,4 @@
-"""The folder of a build: the files that its commands read, those that they write, and what these say."""
+"""The folder of a build: the files that its commands read and write."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def write_generated(folder: Path, step: Step) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text with names of files."""
-    # File names may have bytes that are not UTF-8, or that this locale does not know; they are preserved.
+    """Write a text that contains file names."""
+    # File names may have bytes that are not UTF-8, or not valid in this locale; they are preserved.
     path.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
@@ -64,9 +64,9 @@ def _write_lasting(path: Path, text: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The content of a file with names of files; empty if there is none."""
+    """The content of a file that contains file names; empty if it does not exist."""
     try:
-        # Decoded like file names, which these texts are full of, in whatever locale.
+        # Decoded like file names, in any locale.
         return os.fsdecode(path.read_bytes()).replace("\r\n", "\n")
     except FileNotFoundError:
         return ""
@@ -81,7 +81,7 @@ def headers_read(folder: Path, steps: list[Step], links: Links) -> tuple[str, ..
     """The files that the commands of a successful build have read, except generated ones.
 
     Raises:
-        ToolchainError: a compiler wrote no list of them.
+        ToolchainError: a compiler did not list them.
     """
     generated = {name for step in steps for name, _ in step.generated}
     found: dict[str, None] = {}  # strings, not Paths: a CUDA unit reads four hundred files
@@ -111,7 +111,7 @@ def as_listed(path: str) -> str:
 
 
 def keep_support(folder: Path, made: list[Step], done: subprocess.CompletedProcess[str]) -> None:
-    """Keep objects that all modules share, even if this module failed: the next build need not wait for them."""
+    """Keep objects that all modules share, even if this module failed, for the next build."""
     failed = failed_steps(done.stdout)
     if done.returncode != 0 and not failed:
         return  # the run itself was stopped: an object may be incomplete

@@ -1,9 +1,9 @@
 """The build of one variant: from its sources to a library, in a staging folder.
 
-plan.py has the commands, build_folder.py the files that they read and write, runners.py runs them. tvm-ffi's headers, C
-ABI, library and loader are used as they are.
+plan.py makes the commands, build_folder.py writes and reads their files, runners.py runs them. tvm-ffi's headers, C
+ABI, library and loader are used unchanged.
 
-Paths that a compiler would misread in a command get other names there (quoting.py). If the staging folder's own path is
+In commands, paths that a compiler would misread are replaced by links (quoting.py). If the staging folder's own path is
 not plain, the build runs in a temporary folder.
 """
 
@@ -70,7 +70,7 @@ class Built:
         resources: the resources of each CUDA kernel.
         warnings: the compilers' warnings; empty if there are none.
         compiler: the compiler of the kernels, or of the C++ if there are none: `NVRTC 13.0`.
-        why_nvcc: why it was nvcc although NVRTC is here, as the end of a sentence; empty if it was not.
+        why_nvcc: why nvcc compiled the kernels although NVRTC is available, as the end of a sentence; empty otherwise.
     """
 
     library: Path
@@ -97,22 +97,22 @@ def compile_variant(
 ) -> Built:
     """Build `variant` in the folder `staging`.
 
-    Units that NVRTC cannot compile are compiled by nvcc, if there is one, and so are later ones with the same sources.
-    Mistakes in them are errors (limits.py). What does not compile with the light headers that stand in for tvm-ffi's
-    is compiled with its own, and so is from then on what has the same includes.
+    Units that NVRTC cannot compile are compiled by nvcc, if it is installed, and go to nvcc at once in later builds of
+    the same sources; limits.py distinguishes them from mistakes. Units that do not compile with the light headers are
+    compiled with tvm-ffi's own, and so are later units with the same includes.
 
     Args:
         toolchain: for `variant.target`.
         staging: an existing folder; files in it with names of this build are replaced.
-        verbose: the error's message has the compilers' whole output and the command to repeat.
-        cancel: an event that ends the build when another thread sets it, as a Ctrl-C reaches the main thread only.
+        verbose: put the compilers' whole output and the command to repeat into the error's message.
+        cancel: an event that ends the build when another thread sets it: Ctrl-C reaches only the main thread.
         on_refusal: called before a `CompileError` that would be raised again until one of the files read has changed.
-        jobs: how many units are compiled at once. Short commands run besides, one per core.
+        jobs: the number of units compiled in parallel. Short commands run in addition, one per core.
 
     Raises:
         CompileError: a compiler or the linker rejected the sources, or was killed.
         UsageError: the name of a source or a flag cannot be passed to a compiler.
-        ToolchainError: a compiler is missing, or ninja where that runs them.
+        ToolchainError: a compiler is missing, or ninja if the build needs it.
         CacheError: the disk is full.
         CancelledError: `cancel` was set.
     """
@@ -134,7 +134,7 @@ def compile_variant(
     built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal, jobs)
     if not is_known:
         two_halves.remember_nvcc(variant.spec, nvrtc, reason, word)
-    # With other versions of kjit's programs it might be NVRTC.
+    # Another version of kjit's programs might compile it with NVRTC.
     others = (*built.others, *two_halves.PROGRAMS)
     return replace(built, others=others, seconds=time.perf_counter() - started, why_nvcc=reason)
 
@@ -149,7 +149,7 @@ def _compile_in_halves(
     on_refusal: Callable[[Refusal], object],
     jobs: int,
 ) -> Built:
-    """As `_compile`, with the light headers, or tvm-ffi's own if the units need those.
+    """Like `_compile`, with the light headers, or with tvm-ffi's own if the units need those.
 
     Raises:
         OnlyNvccError: NVRTC cannot compile the units.
@@ -174,7 +174,7 @@ def _compile(
     on_refusal: Callable[[Refusal], object],
     jobs: int,
 ) -> Built:
-    """As `compile_variant`, by the compilers of `toolchain`.
+    """Like `compile_variant`, with the compilers of `toolchain` only.
 
     Raises:
         OnlyNvccError: NVRTC cannot compile the units.
@@ -189,10 +189,10 @@ def _compile(
     try:
         with temporary_build_folder() as temporary:
             folder = staging if PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else temporary
-            # The halves of a unit are compiled side by side.
+            # The halves of a unit are compiled in parallel.
             halves = 1 if toolchain.nvrtc is None else 1 + len(toolchain.target.archs)
             made = prepare(folder, steps, links)
-            # A server started by a launcher outlives the build, and so has to its folder for temporary files.
+            # A server started by a launcher outlives the build, so its folder for temporary files must too.
             extra = {"TMPDIR": str(temporary)} if launcher is None else {**LAUNCHER_ENVIRONMENT, "TMPDIR": plain_root()}
             done = run_steps(made, jobs * halves, folder, extra, cancel, toolchain.nvrtc)
             read = partial(restored, folder, links)
@@ -223,7 +223,7 @@ def _compile(
                     f"{variant.label} does not link.\nThe linker made no library. Its output: {said}",
                     log="".join(logs),
                     command=steps[-1].command,
-                    hint="take out the flag in extra_ldflags that makes it do something else",
+                    hint="take out the flag in extra_ldflags that keeps it from linking",
                 )
             headers = headers_read(folder, steps, links)
             linked = brought_in(links.restore(read_text(folder / steps[-1].depfile)), toolchain)
@@ -251,7 +251,7 @@ def _compile(
 
 
 def _warnings(text: str, variant: Variant, toolchain: Toolchain, folder: Path, steps: list[Step]) -> str:
-    """What the compilers said besides resources; what formats it is imported where there is something."""
+    """The compilers' warnings, formatted; the formatter is imported only if there are some."""
     if not without_resources(text).strip():
         return ""
     from kjit.engine.diagnostics.build_errors import files_of
@@ -274,7 +274,7 @@ def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
     return [*compiled, (link, log)]
 
 
-# An export, an entry point for Python, or a registration of functions with tvm-ffi or torch at load.
+# An export, an entry point for Python, or a registration of functions with tvm-ffi or torch on load.
 _OFFERED = re.compile(
     rb"\0(?:__tvm_ffi_(?!_library_|_kjit_)|PyInit_|TVMFFIFunctionSetGlobal|TVMFFITypeRegister|_ZN5torch7Library)"
 )
@@ -292,7 +292,7 @@ def _lack_of_exports(spec: Spec, library: Path) -> str:
 
 
 def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
-    """The PTX of a variant's kernels by NVRTC, for the first of its architectures; None if nvcc compiles them.
+    """The PTX of a variant's kernels from NVRTC, for the first of its architectures; None if nvcc compiles them.
 
     Raises:
         KjitError: it cannot be compiled.
@@ -331,7 +331,7 @@ def explain_again(
 
     Args:
         folder: an empty folder.
-        logs: the output of the commands that failed, by what they make, as remembered by failures.py.
+        logs: the output of the failed commands, by the names of their outputs, from failures.py.
     """
     from kjit.engine.diagnostics.build_errors import compile_error
 
@@ -339,7 +339,7 @@ def explain_again(
     links = Links()
     steps: list[Step] = []
     broken: list[tuple[Step, str]] = []
-    # By NVRTC, whose failures are those with tvm-ffi's own headers, or by nvcc in its place.
+    # Recorded failures of NVRTC are those with tvm-ffi's own headers; or nvcc replaced NVRTC.
     if toolchain.nvrtc is not None:
         toolchain = toolchain.with_whole_headers()
     for each in (toolchain, *([toolchain.with_nvcc()] if toolchain.nvrtc is not None and toolchain.has_nvcc else [])):

@@ -4,13 +4,13 @@ The build runs `main` of this file as a program:
 
     libnvrtc.so libnvrtc-builtins.so unit.sm_90a.ii unit.sm_90a.cubin options...
 
-on what the preprocessor has made; halves.py makes the device half of it. With the two libraries alone, it prints the
-architectures that they know (`90`).
+The input is preprocessed; halves.py makes the device half of it. With the two libraries as the only arguments, it
+prints the architectures that they support (`90`).
 
-It prints what NVRTC says, which is in the form of nvcc's messages, and ptxas' table of resources among them. NVRTC
-opens the library of its builtins by name only and does not find it where wheels put it, so that is loaded ahead of it.
+It prints NVRTC's messages, which have nvcc's format and include ptxas' table of resources. NVRTC opens the library of
+its builtins by name and does not find it in a wheel, so that library is loaded first.
 
-It imports little, because it starts once for every compiled unit.
+Few imports: it starts once for every compiled unit.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _SUCCESS = 0
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
+# What ptxas says if a kernel uses a variable of the host: the kernel would get another one, which is 0.
+_HOST_VARIABLE = "Unresolved extern variable "
 
 
 def compile_half(
@@ -38,15 +40,17 @@ def compile_half(
     headers: DeviceHeaders | None = None,
     threads: int = 1,
 ) -> tuple[bool, str]:
-    """Compile the preprocessed `source` into the cubin `output`, or PTX if that ends in `.ptx`: whether that went well,
-    and what NVRTC said.
+    """Compile the preprocessed `source` into the cubin `output`, or into PTX if that ends in `.ptx`.
 
     Args:
-        headers: those that are precompiled.
-        threads: how many optimise and assemble the kernels. The code is the same.
+        headers: the precompiled headers.
+        threads: the number of threads that optimise and assemble kernels. The code is the same.
+
+    Returns:
+        Whether NVRTC succeeded, and its messages.
 
     Raises:
-        OSError: a file or a library is not there, or the library is no NVRTC.
+        OSError: a file or a library does not exist, or the library is not NVRTC.
     """
     nvrtc = _load(library, builtins)
     with open(source, encoding="utf-8", errors="surrogateescape") as file:
@@ -71,7 +75,7 @@ def compile_half(
 
 
 def precompile(library: str, builtins: str, source: str, ahead: str, path: str, options: list[str]) -> bool:
-    """Precompile what comes `ahead` of code in `source`, preprocessed: whether that went well, without a warning."""
+    """Precompile the preprocessed prefix `ahead` of `source`; return whether NVRTC did so without warnings."""
     try:
         nvrtc = _load(library, builtins)
         text = f"{_INCLUDE}#pragma nv_hdrstop\n"
@@ -81,7 +85,7 @@ def precompile(library: str, builtins: str, source: str, ahead: str, path: str, 
     return done and "warning" not in said and os.path.exists(path)
 
 
-# Ahead of code whose headers are precompiled.
+# The name of the precompiled prefix, which the rest of a unit includes.
 _AHEAD = "kjit_ahead.h"
 _QUIET = ("--pch-messages=false", "--pch-verbose=false")
 _INCLUDE = f'#include "{_AHEAD}"\n'
@@ -95,10 +99,13 @@ def _load(library: str, builtins: str) -> ctypes.CDLL:
 def _compile(
     nvrtc: ctypes.CDLL, source: str, text: str, options: list[str], output: str, ahead: str = ""
 ) -> tuple[bool, str, bytes]:
-    """Compile `text`: whether that went well, what NVRTC said, and what came out of it.
+    """Compile `text`.
 
     Args:
-        ahead: the preprocessed text that is precompiled.
+        ahead: the preprocessed prefix that is precompiled.
+
+    Returns:
+        Whether NVRTC succeeded, its messages, and the code.
     """
     program = ctypes.c_void_p()
     content = text.encode("utf-8", "surrogateescape")
@@ -113,16 +120,18 @@ def _compile(
         said = _CONTINUED.sub("    ", said)  # as nvcc prints it
         if result != _SUCCESS:
             return False, said if said.strip() else f"nvrtc: error: {_words(nvrtc, result)}\n", b""
+        if _HOST_VARIABLE in said:
+            return False, said, b""
         return True, said, _content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
 def architectures(library: str) -> list[int]:
-    """The architectures that NVRTC builds for: `90`.
+    """The architectures that NVRTC compiles for: `90`.
 
     Raises:
-        OSError: the library is not there, or is no NVRTC.
+        OSError: the library does not exist, or is not NVRTC.
     """
     nvrtc = ctypes.CDLL(library)
     count = ctypes.c_int()
@@ -152,11 +161,11 @@ def _words(nvrtc: ctypes.CDLL, result: int) -> str:
 
 
 def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None, threads: int = 1) -> int:
-    """Run the program, which writes to the handle `log`.
+    """Run the program; its output goes to the file descriptor `log`.
 
     Args:
-        headers: those that are precompiled.
-        threads: how many optimise and assemble the kernels.
+        headers: the precompiled headers.
+        threads: the number of threads that optimise and assemble kernels.
     """
     library, builtins, *rest = words
     if not rest:

@@ -1,7 +1,7 @@
 """The build of the C++ code that runs eager calls; `kjit.runtime.native` explains it and loads it.
 
-`kjit build` compiles it ahead of use, and `kjit build --out` puts what fits the torch and the Python of then into the
-bundle.
+`kjit build` compiles it ahead of use; `kjit build --out` puts it into the bundle, for the torch and the Python that
+run the command.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger("kjit")
 
 
 def find() -> Native | None:
-    """The C++ in the cache; no compiler runs."""
+    """Load the C++ from the cache; no compiler runs."""
     variant = _variant_for(Target.cpu())
     try:
         store = Store.open()
@@ -49,12 +49,12 @@ def find() -> Native | None:
 
 
 def build() -> Native | None:
-    """The C++, compiled if it is not in the cache; None where that cannot be done, and the log says why."""
+    """Load the C++, compiled if it is not in the cache; None if that fails, with the reason in the log."""
     return native.find() or compile_and_load()
 
 
 def compile_and_load() -> Native | None:
-    """The C++, compiled; None where that cannot be done, and the log says why."""
+    """Compile and load the C++; None if that fails, with the reason in the log."""
     store = Store.open()
     artifact = _compile(Target.cpu(), store, must_last=True)
     if artifact is None:
@@ -85,20 +85,20 @@ def _compile(
     target: Target, store: Store, *, must_last: bool, cancel: threading.Event | None = None
 ) -> Artifact | None:
     if _has_no_lock():
-        _log.info("eager calls run in Python, as this Python has no global lock")
+        _log.info("eager calls run in Python: the C++ does not support free-threaded Python")
         return None
     header = python_header()
     if not header.is_file():
-        _log.info("eager calls run in Python: there is no %s (package python3-dev)", header)
+        _log.info("eager calls run in Python: %s does not exist (package python3-dev)", header)
         return None
 
     from kjit.engine import builder, outcomes  # needed for a compile only
 
     def say(started: outcomes.Started) -> None:
-        _log.info("kjit compiles what runs eager calls: %s", started.variant.label)
+        _log.info("kjit compiles the C++ for eager calls: %s", started.variant.label)
 
     try:
-        # Not worth two seconds of each process: a cache that is lost with it.
+        # A cache that is lost with the process is not worth two seconds of each process.
         store = store.writable(must_last=must_last)
     except KjitError as error:
         _log.info("eager calls run in Python: %s", error)
@@ -114,13 +114,13 @@ def _compile(
 
 @contextlib.contextmanager
 def building(store: Store, *, to_ship: bool) -> Iterator[list[tuple[Variant, Artifact]]]:
-    """Compile the C++ side by side with what is done here, and cancel that if this fails.
+    """Compile the C++ in parallel with the body of this context, and cancel that if the body fails.
 
     Args:
-        to_ship: for every CPU of this kind, and a cache that does not last will do.
+        to_ship: compile for every CPU of this kind; the cache may be temporary.
 
     Yields:
-        a list that has it in the end, if it can be compiled.
+        A list that contains the C++ at the end, if it can be compiled.
     """
     level = cpu.lowest_level() if to_ship else None
     if to_ship and level is None:  # a bundle serves no CPU of this kind
@@ -151,13 +151,13 @@ def _has_no_lock() -> bool:
 
 
 def python_header() -> Path:
-    """Where `Python.h` belongs."""
+    """The expected location of `Python.h`."""
     return Path(sysconfig.get_path("include"), "Python.h")
 
 
 @lru_cache(maxsize=2)
 def _variant_for(target: Target) -> Variant:
-    """The C++ for the torch and the Python that run now."""
+    """The C++ for the running torch and Python."""
     import torch
 
     parts = native.parts(str(Path(torch.__file__).parent), str(python_header().parent))

@@ -1,17 +1,17 @@
 """The device half (for NVRTC) and the host half (for a C++ compiler) of a preprocessed CUDA unit.
 
-nvcc does the same with programs of its own: each half sees the whole unit, and takes from it what is its own. The
-preprocessor's line markers go on saying which line is where, so that errors name the user's lines.
+Both halves are the whole unit, rewritten; nvcc does the same with programs of its own. The preprocessor's line markers
+are kept, so that errors name the user's lines.
 
-**The device half** keeps the host's functions, because what they launch says which kernels are instantiated: NVRTC then
-has every kernel in its cubin without being told a name. It takes host functions in system headers only, so every line
-is marked as a system header's, but for the bodies of the op's own device code. Functions that are `constexpr` may be
-called by kernels (nvcc's `--expt-relaxed-constexpr`), and are marked for both sides.
+**The device half** keeps host functions, because their launches instantiate the kernels: NVRTC puts every kernel into
+the cubin without a list of names. NVRTC accepts host functions in system headers only, so every line is marked as part
+of one, except the bodies of the op's own device code. `constexpr` functions become `__host__ __device__`, since kernels
+may call them (nvcc's `--expt-relaxed-constexpr`).
 
-**The host half** has kernels and device functions as declarations. What launches a kernel takes its address: an
-undefined symbol of the object, which kernels_object.py defines. A launch in angle brackets becomes a call.
+**The host half** only declares kernels and device functions. A launch takes the kernel's address, which is an undefined
+symbol of the object; kernels_object.py defines it. A launch in angle brackets becomes a call.
 
-It imports little, because it starts twice for every compiled unit.
+Few imports: it starts twice for every compiled unit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Patterns that begin with what stands in the unit are looked for much faster than others.
+# A pattern that begins with literal text is searched for much faster than others.
 _MARKER = re.compile(r'\n(# \d+ "(?:\\.|[^"\\])*").*')
 _CONSTEXPR = re.compile(r"const(?:expr|eval)(?!\w)")
 _STRING = (
@@ -40,13 +40,17 @@ _PIECE = re.compile(
 )
 _BRACKET = re.compile(rf"{_STRING}|[][(){{}}]|^\#.*$", re.MULTILINE)
 _ANNOTATION = re.compile(r"__(?:global|device)__")
+_KERNEL = re.compile(r"__global__")
+_TEMPLATE = re.compile(r"\btemplate\s*<")
+_WITH_PARENTHESES = re.compile(r"\b__\w+\s*\((?:[^()]|\([^()]*\))*\)")  # `__launch_bounds__(128)`
+_NO_RESULT = re.compile(r"\b(?:void|auto)\b")
 _FIRST = re.compile(r"\s*(.)")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
-# Names that a parenthesis may follow without being the list of a function's parameters.
+# A parenthesis after one of these names does not open a list of parameters.
 _WITH_ARGUMENT = frozenset(
     ("decltype", "alignas", "__attribute__", "__attribute", "explicit", "requires", "noexcept", "typeof", "__typeof__")
 )
-# What CUDA's annotations are once the preprocessor has been there.
+# CUDA's annotations after preprocessing.
 _SPACE = re.compile(r"__attribute__\(\((?:global|device)\)\)")
 _FOR_HOST = re.compile(r"__attribute__\(\(host\)\)|\bconst(?:expr|eval)\b")
 _ATTRIBUTE = re.compile(
@@ -57,38 +61,35 @@ _BOUNDS = re.compile(
     r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)"
     r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)\)"
 )
-# Variables that nvcc's code registers, what is given some by name, and lambdas for the device.
-_FOR_NVCC = re.compile(
-    r"(?P<managed>__attribute__\(\(managed\)\))"
-    r"|\b(?P<symbol>cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size)))\s*[<(]"
-    r"|\](?:\s|^\#.*$)*__attribute__\(\(device\)\)",
-    re.MULTILINE,
-)
+# Only nvcc supports these: managed variables, runtime functions that take a variable by name, and device lambdas.
+_MANAGED = "__attribute__((managed))"
+_BY_SYMBOL = re.compile(r"cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size))(?=\s*[<(])")
+_DEVICE_LAMBDA = re.compile(r"\](?:\s|^\#.*$)*__attribute__\(\(device\)\)", re.MULTILINE)
 _LAST_MARKER = re.compile(r'\n?(# \d+ "(?:\\.|[^"\\])*").*')
-# Line markers and the ends of lines, all that stays of a body.
+# Line markers and line ends: all that remains of a removed body.
 _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _INSTANTIATED = re.compile(r"(?:\s|^\#.*$)*(?:extern\s+)?template(?:\s|^\#.*$|__attribute__\(\(\w+\)\))*", re.MULTILINE)
 _LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
 _ANONYMOUS = re.compile(_STRING + r"|\bnamespace(?P<space>(?:\s|^\#.*$)*)\{", re.MULTILINE)
-# The head of a lambda that is a template: one with `auto` or `<typename T>`.
+# The head of a generic lambda: one with `auto` or `<typename T>`.
 _GENERIC = re.compile(
     _STRING
     + r"|(?P<lambda>\[[^][;{}]*\]\s*(?:<\s*(?:typename|class|auto)\b|\((?:[^(){};]|\([^(){};]*\))*?\bauto\b)[^{;]*)"
 )
 _BOTH = "__host__ __device__ "
 
-# What the C library gives functions as their names in it, and what GCC's tells the assembler.
+# Assembler names of functions in the C library, and assembler directives in GCC's.
 _FOR_ASSEMBLER = re.compile(r'__asm__ ?\("" "\w+"\)|__asm \("\.globl \w+"\)')
-# In GCC's <ranges>, a class in a class that has one of the outer ones.
+# In GCC's <ranges>, a default member initializer of an inner class that NVRTC rejects.
 _OF_ITSELF = "_OuterIter _M_i = _OuterIter();"
-# Where CUDA's C++ library takes NVRTC to have no other one.
+# Declarations of templates of `std` in CUDA's C++ library, which expects no other C++ library under NVRTC.
 _TUPLES = re.compile(
     r"template\s*<(?:size_t _Ip, )?class\.\.\. _Tp>(\s*)struct (?:tuple_size|tuple_element);(?=[^{}]*template)"
 )
 
 
 def device_half(unit: str) -> str:
-    """The preprocessed `unit` as NVRTC takes it."""
+    """The preprocessed `unit`, rewritten for NVRTC."""
     unit = _FOR_ASSEMBLER.sub("", unit).replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};")
     if "tuple_size;" in unit:
         unit = _TUPLES.sub(r"\1", unit)
@@ -103,8 +104,8 @@ def device_half(unit: str) -> str:
 
 
 def _marked(unit: str) -> str:
-    """`unit` with all lines marked as a system header's, but for those of kernels and device functions in own files:
-    there NVRTC warns, and knows what may be called."""
+    """`unit` with every line marked as part of a system header, except the bodies of the op's own kernels and device
+    functions: there NVRTC prints warnings, and rejects calls of host functions."""
     markers = list(_MARKER.finditer(unit))
     places = [marker.end() for marker in markers]
     bodies = [part for body in _bodies(unit, markers, places, _is_own) for part in _around_heads(unit, *body)]
@@ -129,7 +130,7 @@ def _marked(unit: str) -> str:
 def _bodies(
     unit: str, markers: list[re.Match[str]], places: list[int], is_own: Callable[[re.Match[str]], bool]
 ) -> list[tuple[int, int]]:
-    """The bodies of kernels and device functions, in files that `is_own` says so of by their line markers."""
+    """The bodies of kernels and device functions in files whose line markers satisfy `is_own`."""
     bodies: list[tuple[int, int]] = []
     end = 0
     for match in _ANNOTATION.finditer(unit):
@@ -147,7 +148,7 @@ def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str
     """The lines of kernels and device functions in the device half of a preprocessed unit, each as file, number, text.
 
     Args:
-        is_own: of which files, by their names.
+        is_own: whether to include the file of this name.
     """
     unit = f"\n{unit}"
     markers = list(_MARKER.finditer(unit))
@@ -164,6 +165,24 @@ def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str
             line += 1
 
 
+def kernels_with_results(unit: str) -> Iterator[tuple[str, int]]:
+    """The kernels in the op's own files whose return type is not void, each as file and line."""
+    unit = f"\n{unit}"
+    markers = list(_MARKER.finditer(unit))
+    places = [marker.end() for marker in markers]
+    for match in _KERNEL.finditer(unit):
+        marker = markers[bisect.bisect(places, match.start()) - 1] if places else None
+        function = _device_function(unit, match.start())
+        if marker is None or function is None or not _is_own(marker):
+            continue
+        head = unit[function.begin : function.body]
+        if (template := _TEMPLATE.search(head)) is not None:
+            head = head[_behind_arguments(head, template.end() - 1) :]
+        if _NO_RESULT.search(_WITH_PARENTHESES.sub("", head).partition("(")[0]) is None:
+            file, line = _place_of(marker)
+            yield file, line + unit.count("\n", marker.end(), match.start()) - 1
+
+
 def by_file(unit: str) -> Iterator[tuple[str, str]]:
     """The parts of a preprocessed unit, each with the name of its file."""
     unit = f"\n{unit}"
@@ -174,14 +193,14 @@ def by_file(unit: str) -> Iterator[tuple[str, str]]:
 
 
 def _place_of(marker: re.Match[str]) -> tuple[str, int]:
-    """The file and the line of what follows a line marker."""
+    """The file and the number of the line after a line marker."""
     _, number, name = marker[1].split(" ", 2)
     return re.sub(r"\\(.)", r"\1", name[1:-1]), int(number)
 
 
 def _around_heads(unit: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of a body without the heads of lambdas that are templates: NVRTC takes the bodies of those for the
-    host's, but in system headers."""
+    """The parts of a body without the heads of generic lambdas: outside system headers, NVRTC treats the bodies of
+    such lambdas as host code."""
     for match in _GENERIC.finditer(unit, begin, end):
         if match["lambda"] is not None:
             yield begin, match.start()
@@ -190,13 +209,13 @@ def _around_heads(unit: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_own(marker: re.Match[str]) -> bool:
-    """Whether what follows a line marker is the op's own."""
+    """Whether the lines after a line marker are the op's own."""
     name = marker[1].partition('"')[2]
     return not name.startswith("<") and "3" not in marker[0][len(marker[1]) + 1 :].split()
 
 
 def _marker_at(unit: str, markers: list[re.Match[str]], places: list[int], position: int) -> str:
-    """A line marker that goes on with the line that `position` is in."""
+    """A line marker for the line that contains `position`."""
     marker = markers[bisect.bisect(places, position) - 1]
     hash_sign, number, name = marker[1].split(" ", 2)
     line = int(number) + unit.count("\n", marker.end(), position) - 1
@@ -204,12 +223,12 @@ def _marker_at(unit: str, markers: list[re.Match[str]], places: list[int], posit
 
 
 def _is_part(character: str) -> bool:
-    """Whether a name that follows this character has begun before."""
+    """Whether a character can be part of a name."""
     return character.isalnum() or character == "_"
 
 
 def _is_function(unit: str, position: int) -> bool:
-    """Whether what is declared from `position` on, behind `constexpr`, is a function."""
+    """Whether the declaration at `position`, after `constexpr`, is that of a function."""
     before = ""
     is_qualified = False
     while (match := _PIECE.match(unit, position)) is not None:
@@ -225,7 +244,7 @@ def _is_function(unit: str, position: int) -> bool:
             elif is_qualified and _follows(unit, _behind(unit, position - 1)) == ";":
                 return False  # a class's constant: `constexpr Order Order::less(1);`
             else:
-                # What begins with a star is a pointer's name: `int (*table[])(int)`.
+                # A star begins the name of a pointer: `int (*table[])(int)`.
                 first = _follows(unit, position)
                 return before != "" and first not in "*&" and not first.isdigit()
         elif text == "<" and before not in ("", "operator"):
@@ -242,13 +261,13 @@ def _is_function(unit: str, position: int) -> bool:
 
 
 def _follows(unit: str, position: int) -> str:
-    """The first character from `position` on that is no space."""
+    """The first character at or after `position` that is not a space."""
     match = _FIRST.match(unit, position)
     return "" if match is None else match[1]
 
 
 def _behind(unit: str, position: int) -> int:
-    """The place behind the bracket that closes the one at `position`."""
+    """The position after the bracket that closes the one at `position`."""
     expected: list[str] = []
     for match in _BRACKET.finditer(unit, position):
         text = match[0]
@@ -262,7 +281,7 @@ def _behind(unit: str, position: int) -> int:
 
 
 def _behind_arguments(unit: str, position: int) -> int:
-    """The place behind the template arguments that begin with the `<` at `position`."""
+    """The position after the template arguments that begin with the `<` at `position`."""
     depth = 0
     while (match := _PIECE.match(unit, position)) is not None:
         text = match[0]
@@ -277,15 +296,15 @@ def _behind_arguments(unit: str, position: int) -> int:
             if depth <= 0:
                 return position
         elif text in (";", "}"):
-            return position  # it was no list of arguments
+            return position  # it was not a list of arguments
     return len(unit)
 
 
 def host_half(unit: str, *, is_for_clang: bool = False) -> str:
-    """The preprocessed `unit` as a C++ compiler takes it: kernels and device functions without bodies.
+    """The preprocessed `unit`, rewritten for a C++ compiler: kernels and device functions without bodies.
 
-    What is in an anonymous namespace, and not defined, clang refuses where a type of such a namespace is part of it. So
-    for clang these namespaces have the name that compilers give them in symbols.
+    clang rejects an undefined function in an anonymous namespace if a type of such a namespace is in its signature. For
+    clang, these namespaces therefore get the name that compilers give them in symbols.
     """
     pieces = []
     start = 0
@@ -294,7 +313,7 @@ def host_half(unit: str, *, is_for_clang: bool = False) -> str:
             continue
         begin = max(unit.rfind(sign, 0, match.start()) for sign in ";{}") + 1
         if _INSTANTIATED.fullmatch(unit, begin, match.start()) is not None:
-            # An explicit instantiation: there is nothing left to instantiate.
+            # An explicit instantiation: without bodies there is nothing to instantiate.
             end = unit.find(";", match.end())
             pieces += [unit[start:begin], *_LINES.findall(unit, begin, end)]
             start = end
@@ -302,7 +321,7 @@ def host_half(unit: str, *, is_for_clang: bool = False) -> str:
         function = _device_function(unit, match.start())
         if function is None or function.is_for_host:
             continue
-        # A member that is defined outside of its class cannot be declared there once more.
+        # A member that is defined outside its class cannot be declared there again.
         begin = function.begin if function.is_member else function.body
         pieces += [unit[start:begin], ";", *_LINES.findall(unit, begin, function.end)]
         start = function.end
@@ -316,12 +335,14 @@ def host_half(unit: str, *, is_for_clang: bool = False) -> str:
 
 
 class _Function:
-    """A function for the device.
+    """A device function or a kernel.
 
     Attributes:
-        begin: the place of its declaration. body, end: those of its braces, or of the colon before them.
-        is_member: it is defined outside of its class.
-        is_for_host: host code may call it, or have it evaluated (`constexpr`).
+        begin: the position of its declaration.
+        body: that of its opening brace, or of the colon before it.
+        end: the position after its closing brace.
+        is_member: it is a member, defined outside its class.
+        is_for_host: host code may call it, or evaluate it at compile time (`constexpr`).
     """
 
     __slots__ = ("begin", "body", "end", "is_for_host", "is_member")
@@ -332,7 +353,7 @@ class _Function:
 
 
 def _device_function(unit: str, position: int) -> _Function | None:
-    """The function with a body that an annotation at `position` is about, if it is about one."""
+    """The function that the annotation at `position` applies to, if it has a body."""
     begin = max(unit.rfind(sign, 0, position) for sign in ";{}") + 1
     before = ""
     has_parameters = is_member = is_for_host = False
@@ -358,7 +379,7 @@ def _device_function(unit: str, position: int) -> _Function | None:
 
 
 def _behind_initializers(unit: str, position: int) -> int:
-    """The place of the brace that opens a constructor's body, from behind the colon on."""
+    """The position of the brace that opens a constructor's body; `position` is after the colon."""
     before = ""
     while (found := _PIECE.match(unit, position)) is not None:
         text, place, position = found[0], position, found.end()
@@ -397,14 +418,19 @@ def _launches(unit: str) -> str:
 
 
 def for_nvcc(unit: str) -> str:
-    """What of a preprocessed unit's own code only nvcc compiles, as a sentence; empty if nothing."""
-    for match in _FOR_NVCC.finditer(unit):
-        marker = _LAST_MARKER.search(unit, max(unit.rfind("\n# ", 0, match.start()), 0))
-        if match["managed"]:
-            return "only nvcc's code registers variables that are __managed__"
-        if marker is None or not _is_own(marker):
-            continue
-        if match["symbol"]:
-            return f"only nvcc's code registers what {match['symbol']} is given"
-        return "only nvcc compiles lambdas that are __device__"
+    """Why only nvcc compiles the op's own code in a preprocessed unit, as a sentence; empty if NVRTC does too."""
+    if _MANAGED in unit:
+        return "only nvcc registers __managed__ variables"
+    # One pattern with all of them takes ten times as long: it does not begin with fixed text.
+    for match in _BY_SYMBOL.finditer(unit):
+        if not _is_part(unit[match.start() - 1 : match.start()]) and _is_in_own_code(unit, match.start()):
+            return f"only nvcc registers the symbols that {match[0]} takes"
+    if any(_is_in_own_code(unit, match.start()) for match in _DEVICE_LAMBDA.finditer(unit)):
+        return "only nvcc compiles __device__ lambdas"
     return ""
+
+
+def _is_in_own_code(unit: str, position: int) -> bool:
+    """Whether `position` is in one of the op's own files, by the line marker before it."""
+    marker = _LAST_MARKER.search(unit, max(unit.rfind("\n# ", 0, position), 0))
+    return marker is not None and _is_own(marker)

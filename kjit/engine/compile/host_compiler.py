@@ -4,13 +4,13 @@ The build runs `main` of this file as a program:
 
     unit.ii unit.cut.ii unit.o 'command of the preprocessor' command of the compiler...
 
-halves.py makes `unit.cut.ii` of what the preprocessor has made.
+halves.py makes `unit.cut.ii` of the preprocessed `unit.ii`.
 
-CUDA's functions for halves and bfloat16 take longer to compile than most units, and few host halves call one. So
-kjit_rtc/host.h has their headers declare them alone. Where the half does not compile so, or its object lacks one of
-them, it is preprocessed once more, with the whole of these headers (`-DKJIT_RTC_FULL`), and compiled again.
+CUDA's functions for half and bfloat16 take longer to compile than most units, and few host halves call one. So
+kjit_rtc/host.h makes their headers only declare them. If the half does not compile that way, or its object refers to
+one of them, it is preprocessed and compiled again with the full headers (`-DKJIT_RTC_FULL`).
 
-It imports little, because it starts once for every compiled unit.
+Few imports: it starts once for every compiled unit.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from kjit.engine.compile.precompiled import HostHeaders
 
 FOR_CLANG = "-Qunused-arguments"
-"""A flag that the commands of clang have."""
+"""A flag in all commands of clang, and in none of g++."""
 
 SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM)
-"""What Python, or server.py, handles otherwise than a compiler expects."""
+"""Signals that Python or server.py handles, reset in child processes."""
 
 _DECLARED_ALONE = '/cuda_fp16.h"'
-"""In each unit with such a header, bfloat16's too."""
+"""Part of a line marker of every unit that includes CUDA's header for half or bfloat16."""
 
 _TAIL = ("-x", "c++-cpp-output", "-c", "unit.cut.ii", "-o", "unit.o")
-"""How the command of the compiler ends."""
+"""The end of a compiler's command, for its length."""
 
 _TYPE = r"(?:6__half|7__half2|1[01]__half2?_raw|1[34]__nv_bfloat162?|1[78]__nv_bfloat162?_raw)"
 # Members of these types, and operators on them.
@@ -47,8 +47,7 @@ _BY_VALUE = re.compile(rf"(?<![PKIE]){_TYPE}")
 
 
 def is_of_cuda(symbol: str) -> bool:
-    """Whether this may be one of CUDA's functions for halves and bfloat16: for a kernel, too, whose name begins as they
-    do."""
+    """Whether this may be one of CUDA's functions for half and bfloat16. Also true for a kernel with a similar name."""
     if _MEMBER.match(symbol):
         return True
     match = _NAMED.match(symbol)
@@ -59,10 +58,10 @@ def is_of_cuda(symbol: str) -> bool:
 
 
 def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> int:
-    """Run the program, which writes to the handle `log`.
+    """Run the program; its output goes to the file descriptor `log`.
 
     Args:
-        headers: those that are precompiled.
+        headers: the precompiled headers.
     """
     plain, cut, output, preprocess, *compiler = words
     unit = _read(plain)
@@ -72,7 +71,7 @@ def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> 
     is_for_clang = FOR_CLANG in compiler
     is_declared_alone = _DECLARED_ALONE in unit
     flags, tail = tuple(compiler[: -len(_TAIL)]), compiler[-len(_TAIL) :]
-    # Behind a launcher, which is no compiler, nor by clang, nothing is precompiled.
+    # Nothing is precompiled with clang or through a compiler launcher.
     can_be_short = not is_for_clang and preprocess.startswith(f"{shlex.quote(compiler[0])} ")
     short = headers.shortened(flags, unit) if headers is not None and can_be_short else None
     if short is not None:
@@ -95,8 +94,8 @@ def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> 
 
 
 def _tried(command: list[str], output: str, log: int, is_declared_alone: bool) -> bool:
-    """Whether the compiler `command` succeeds, and its object lacks none of CUDA's functions. What it says is kept only
-    then."""
+    """Whether the compiler `command` succeeds and its object does not refer to CUDA's functions that are only declared.
+    Its output is kept only then."""
     said = f"{output}.said"
     handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
@@ -115,8 +114,8 @@ def _tried(command: list[str], output: str, log: int, is_declared_alone: bool) -
 
 
 def _run(command: list[str], log: int) -> int:
-    """Run `command`, which writes to the handle `log`, and return its exit status as a shell would: without
-    `subprocess`, which takes longer to import than all else."""
+    """Run `command` with its output to the file descriptor `log`, and return a shell's exit status. Not with
+    `subprocess`, which takes longer to import than everything else here."""
     said = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
     process = os.posix_spawn(command[0], command, os.environ, file_actions=said, setsigdef=SIGNALS)
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

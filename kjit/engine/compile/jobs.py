@@ -1,11 +1,10 @@
-"""How many compilers run at once.
+"""The number of compilers that run in parallel: enough to keep the cores busy, and not more than fit into free memory.
 
-As many as keep the cores busy and fit into free memory. They are counted by units, each of which is compiled by itself:
-one module may have dozens that take nvcc gigabytes each, and is no more one compile than dozens of small modules are.
+Units are counted, not modules: one module may have dozens of units that take nvcc gigabytes each.
 
-`Jobs` are the places that builds side by side share: those of a run of `kjit build`, and those of the threads of a
-process (`of_process`). A build waits for one, and takes as many more as are free and as it has units for: what takes
-longest starts first, so a large module has them all while small ones wait, and small ones share them among each other.
+`Jobs` are the slots that concurrent builds share: the builds of one `kjit build`, and those of the threads of a process
+(`of_process`). A build waits for one slot, and takes further free ones up to its number of units. The longest builds
+start first, so a large module gets all slots, and small ones share them.
 """
 
 from __future__ import annotations
@@ -19,30 +18,30 @@ from concurrent.futures import CancelledError
 from kjit.engine.toolchain import machine
 from kjit.spec import Spec, TargetKind, Variant
 
-# What the compile of a unit takes at its peak, generously: nvcc's front ends and ptxas run one after another. Of
-# FlashInfer's units those of sampling take the most, 1.0 GB.
+# Upper estimates of the peak memory for the compile of a unit; nvcc's front ends and ptxas run one after another. Of
+# FlashInfer's units, those of sampling take the most, 1.0 GB.
 _MEMORY: Mapping[TargetKind, int] = {"cpu": 1 << 29, "cuda": 3 << 29, "sim": 3 << 28, "sim-check": 1 << 30}
 _POLL_S = 0.1
 
 
 def units(spec: Spec) -> int:
-    """How many units a module is compiled from: with wrappers, all sources of a side are one."""
+    """The number of a module's units: with wrappers, all sources of a side are one unit."""
     sides = ((spec.cuda_files, spec.cuda_wrappers), (spec.cpp_files, spec.cpp_wrappers))
     return sum(1 if wrappers else len(files) for files, wrappers in sides)
 
 
 def parallel_jobs(variants: Sequence[Variant], wanted: int | None = None) -> int:
-    """How many units may be compiled at once: as many as wanted, else some more than there are cores, and never more
-    than fit into free memory.
+    """The number of units to compile in parallel: `wanted`, by default slightly more than the number of cores, and not
+    more than fit into free memory.
 
-    A compile leaves its core now and then: while ninja starts, while files are written, and at its end, when all
-    threads here want Python's one lock. One more for each eight cores (one at least) takes what is left of them.
+    A compile leaves its core idle at times: while ninja starts, while files are written, and at its end, when threads
+    of this process wait for the GIL. One more compile for each eight cores (at least one) uses that time.
     """
     return min(_most(variants, wanted), max(units_of(variants), 1))
 
 
 def _most(variants: Sequence[Variant], wanted: int | None = None) -> int:
-    """As `parallel_jobs`, however few units there are."""
+    """Like `parallel_jobs`, whatever the number of units."""
     cores = machine.cores()
     jobs = wanted or cores + max(cores // 8, 1)
     free = machine.free_memory()
@@ -52,17 +51,17 @@ def _most(variants: Sequence[Variant], wanted: int | None = None) -> int:
 
 
 def units_of(variants: Iterable[Variant]) -> int:
-    """How many units all of `variants` are compiled from."""
+    """The number of units of all `variants`."""
     return sum(units(variant.spec) for variant in variants)
 
 
 def _memory(variant: Variant) -> int:
-    # nvcc compiles two architectures side by side.
+    # nvcc compiles two architectures in parallel.
     return _MEMORY[variant.target.kind] * (2 if variant.target.others else 1)
 
 
 class Jobs:
-    """Places for compilers that run at once, for builds in several threads."""
+    """Slots for compilers, shared by builds in several threads."""
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -70,10 +69,10 @@ class Jobs:
 
     @contextlib.contextmanager
     def take(self, most: int, cancel: threading.Event | None = None) -> Iterator[int]:
-        """Wait until a place is free, and take `most` of those that are; give how many these are.
+        """Wait for a free slot, and take up to `most`; yield the number taken.
 
         Raises:
-            CancelledError: `cancel` was set while this waited.
+            CancelledError: `cancel` was set during the wait.
         """
         with self._changed:
             while self._free == 0:
@@ -96,7 +95,7 @@ _builds = 0
 
 
 def _forget_other_threads() -> None:
-    """Of a forked process only one thread goes on in the child, and none of the builds."""
+    """Reset the state after a fork: the child has one thread, and no builds."""
     global _lock, _builds
     _lock, _builds = threading.Lock(), 0
 
@@ -106,11 +105,11 @@ os.register_at_fork(after_in_child=_forget_other_threads)
 
 @contextlib.contextmanager
 def of_process(variant: Variant, cancel: threading.Event | None = None) -> Iterator[int]:
-    """Places for a build that belongs to no run: threads that build at once share them. How many there are is asked
-    when none of them builds.
+    """Slots for a build outside of `kjit build`, shared with the builds of other threads. Their number is computed by
+    the first of concurrent builds.
 
     Raises:
-        CancelledError: `cancel` was set while this waited.
+        CancelledError: `cancel` was set during the wait.
     """
     global _shared, _builds
     with _lock:

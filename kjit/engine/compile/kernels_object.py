@@ -4,14 +4,13 @@ The build runs `main` of this file as a program:
 
     unit.o unit.kernels.s unit.sm_80.cubin unit.sm_90a.cubin
 
-It writes assembly that defines each kernel's symbol, as a row of a table that kjit/csrc/support/kernels.cpp reads when
-it is launched, and holds the cubins. Nothing is guessed: a symbol that has no kernel stays undefined, and the link
-fails.
+It writes assembly that contains the cubins and defines each kernel's symbol as a row of a table, which
+kjit/csrc/support/kernels.cpp reads at a launch. A symbol without a kernel stays undefined, and the link fails.
 
-Both compilers give a kernel the same name by the same rules (the Itanium C++ ABI) but for two things. NVRTC calls an
-anonymous namespace after the unit, GCC calls all of them alike; and clang marks what is local to a unit.
+Both compilers mangle names by the Itanium C++ ABI, with two differences: NVRTC names an anonymous namespace after the
+unit, while GCC has one name for all of them; and clang marks names that are local to a unit.
 
-It imports little, because it starts once for every compiled unit.
+Few imports: it starts once for every compiled unit.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _FUNCTION = 2
 _UNDEFINED = 0
 _SYMTAB = 2
 
-# Of CUDA's runtime, what takes the address of a variable or of a kernel that only nvcc's own code registers.
+# Functions of CUDA's runtime that take the address of a variable or a kernel, which only nvcc registers.
 _BY_ADDRESS = re.compile(
     r"cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size)|Graph(?:Exec)?(?:Add)?(?:Memcpy|Kernel)Node\w*|"
     r"GraphAddNode\w*|Graph(?:Exec)?NodeSetParams\w*|FuncSetSharedMemConfig|LaunchCooperativeKernelMultiDevice)"
@@ -39,13 +38,13 @@ _BY_ADDRESS = re.compile(
 
 
 def symbols(content: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """The symbols of a 64-bit ELF file with the low byte first: name, kind, other marks, and section.
+    """The symbols of a 64-bit little-endian ELF file: name, `st_info`, `st_other` and section.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not such a file.
     """
     if content[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("no 64-bit ELF file")
+        raise ValueError("not a 64-bit little-endian ELF file")
     (place,) = struct.unpack_from("<Q", content, 0x28)
     size, count, _ = struct.unpack_from("<HHH", content, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", content, place + index * size) for index in range(count)]
@@ -60,13 +59,13 @@ def symbols(content: bytes) -> Iterator[tuple[str, int, int, int]]:
 
 
 def common_name(symbol: str) -> str:
-    """The mangled name of a kernel as all compilers would write it."""
+    """The mangled name of a kernel without the differences between compilers."""
     match = _ANONYMOUS.search(symbol)
     while match is not None:
         end = match.start(2) + int(match[1])
         symbol = f"{symbol[: match.start()]}12_GLOBAL__N_1{symbol[end:]}"
         match = _ANONYMOUS.search(symbol, match.start() + len("12_GLOBAL__N_1"))
-    # Behind the names of namespaces, an `L` marks what is local.
+    # After the names of namespaces, an `L` marks a local name.
     place = len("_ZN") if symbol.startswith("_ZN") else len("_Z")
     while symbol.startswith("_ZN") and (length := _NUMBER.match(symbol, place)) is not None:
         place = length.end() + int(length[0])
@@ -75,18 +74,18 @@ def common_name(symbol: str) -> str:
 
 
 def kernels_of(cubin: bytes) -> dict[str, str]:
-    """The kernels in a cubin: the symbol of each by its common name."""
+    """The symbols of the kernels in a cubin, by their common names."""
     entries = (name for name, kind, other, _ in symbols(cubin) if kind & 15 == _FUNCTION and other & _ENTRY)
     return {common_name(name): name for name in entries}
 
 
 def is_by_address(name: str) -> bool:
-    """Whether this function of CUDA's runtime is given what only nvcc's code registers."""
+    """Whether this function of CUDA's runtime takes symbols that only nvcc registers."""
     return _BY_ADDRESS.fullmatch(name) is not None
 
 
 def undefined_in(host: bytes) -> list[str]:
-    """The symbols that an object expects from others."""
+    """The undefined symbols of an object."""
     return [name for name, _, _, section in symbols(host) if section == _UNDEFINED and name]
 
 
@@ -94,8 +93,8 @@ def assembly(undefined: list[str], cubins: list[tuple[str, bytes]]) -> str:
     """The table of a unit's kernels, and its cubins.
 
     Args:
-        undefined: in the host half.
-        cubins: their files, each with its content.
+        undefined: the undefined symbols of the host half.
+        cubins: the path and the content of each.
     """
     found = [kernels_of(content) for _, content in cubins]
     lines = ['.section .note.GNU-stack,"",%progbits', '.section .rodata.kjit_cubins,"a"']
@@ -127,13 +126,13 @@ def assembly(undefined: list[str], cubins: list[tuple[str, bytes]]) -> str:
 
 
 def main(words: list[str], log: int = 1) -> int:
-    """Run the program, which writes to the handle `log`."""
+    """Run the program; its output goes to the file descriptor `log`."""
     host, output, *paths = words
     with open(host, "rb") as file:
         undefined = undefined_in(file.read())
     refused = sorted(filter(is_by_address, undefined))
     if refused:
-        os.write(log, f"error: only nvcc's code registers what {refused[0]} is given\n".encode())
+        os.write(log, f"error: only nvcc registers the symbols that {refused[0]} takes\n".encode())
         return 1
     cubins = []
     for path in paths:

@@ -1,7 +1,8 @@
 """Files that flags add to a library besides its sources: static libraries, scripts, files of options.
 
-Depfiles of compilers leave them out. A linker lists what it read where it knows how to; what its flags say is known
-in any case. Where it looks for a library is recorded too, because one may appear that comes before the one it found.
+Compilers do not list them in depfiles. The linker lists them if it supports that; otherwise they are derived from its
+flags. The places where it searches for a library are recorded too, because a library that appears there later takes
+precedence.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from kjit.engine.toolchain.memo import open_memo
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec
 
-# Where a linker looks besides: a package may put a library there that comes before another. Some are others by name.
+# The folders that a linker always searches: a package may install a library there that takes precedence over another.
+# Resolved, because some are links to others.
 _LIBRARY_FOLDERS = tuple(
     dict.fromkeys(
         os.path.realpath(f"{root}/{folder}")
@@ -30,21 +32,21 @@ _LIBRARY_FOLDERS = tuple(
     )
 )
 
-# What decides which linker runs, and what it finds.
+# Variables that affect which linker runs, and which files it finds.
 _LINKER_ENVIRONMENT = ("COMPILER_PATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH", "PATH")
 
 # The programs that a C++ compiler runs.
 _PARTS = ("cc1plus", "as", "ld", "collect2")
 _USE = "-fuse-ld="
-# What a driver brings, into the system's folders.
+# Libraries that a driver installs into the system's folders.
 _OF_DRIVER = ("cuda", "nvidia-ml", "nvcuvid", "nvidia-encode", "nvidia-ptxjitcompiler")
 
-_ELF_TYPE_AT = 16  # in a file's head; 3 is a shared object
+_ELF_TYPE_AT = 16  # offset in a file's header; type 3 is a shared object
 
 
 def files_named(flags: Sequence[str], dialect: Dialect = "c++") -> tuple[str, ...]:
-    """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`), and the programs that they put
-    in place of the compiler's own (`-B`, `-fuse-ld`): depfiles leave them out."""
+    """The files that flags name (`@options.txt`, `-fprofile-use=FILE`, `-Wl,-T,FILE`), and the programs that replace
+    the compiler's own (`-B`, `-fuse-ld`); depfiles do not list them."""
     return tuple(filter(os.path.isfile, (*absolute_paths(flags, dialect), *_programs_named(flags, dialect))))
 
 
@@ -58,9 +60,9 @@ def _programs_named(flags: Sequence[str], dialect: Dialect) -> Iterator[str]:
 
 
 def linked_by(flags: Sequence[str]) -> tuple[str, ...]:
-    """The files that an op's flags for the linker bring into its library: static libraries above all.
+    """The files that an op's linker flags add to its library, mostly static libraries.
 
-    This is what the flags say. Where the linker tells what it read, that is added (`brought_in`).
+    They are derived from the flags. If the linker lists the files it read, `brought_in` adds those.
     """
     folders, names = _libraries(flags)
     found = [*absolute_paths(flags), *(os.path.join(folder, name) for folder in folders for name in names)]
@@ -69,9 +71,9 @@ def linked_by(flags: Sequence[str]) -> tuple[str, ...]:
 
 
 def sought_by(flags: Sequence[str], toolchain: Toolchain) -> tuple[str, ...]:
-    """Where the linker may look for the libraries that an op's flags name.
+    """The places where the linker may search for the libraries that an op's flags name.
 
-    A shared one that is there is left out: where it goes, the module does not load, and the loader says why.
+    Existing shared libraries are excluded: if one disappears, the module does not load, and the loader reports why.
     """
     folders, names = _libraries(flags)
     named = [*folders, *toolchain.environment().get("LIBRARY_PATH", "").split(os.pathsep)]
@@ -81,7 +83,7 @@ def sought_by(flags: Sequence[str], toolchain: Toolchain) -> tuple[str, ...]:
 
 
 def _libraries(flags: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The folders that flags have the linker search, and the names of files that it looks for there."""
+    """The folders that flags add to the linker's search, and the names of the files that it searches for."""
     folders: list[str] = []
     names: list[str] = []
     for flag, _ in expand(flags):
@@ -95,9 +97,9 @@ def _libraries(flags: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def resolve(flags: Sequence[str], toolchain: Toolchain) -> list[str]:
-    """A link's flags, where `-l` names a library of CUDA that is there under a versioned name only: that file.
+    """The flags of a link, with files in place of `-l` for libraries of CUDA that exist only under a versioned name.
 
-    The wheels of PyPI have no other ones, and a machine with a driver need not have more of it.
+    PyPI's wheels have only such names, and so may the libraries of a driver.
     """
     if toolchain.target.kind == "cpu":
         return list(flags)
@@ -114,7 +116,7 @@ def resolve(flags: Sequence[str], toolchain: Toolchain) -> list[str]:
 
 
 def find_versioned(name: str, toolchain: Toolchain) -> str | None:
-    """The file of a library of CUDA, or of its driver, where `-l` does not find it: there is no `lib<name>.so`."""
+    """The file of a library of CUDA or its driver that `-l` does not find, because there is no `lib<name>.so`."""
     folders: list[str] = []
     if toolchain.cuda is not None:
         folders = [str(toolchain.cuda.lib_dir), str(toolchain.cuda.lib_dir / "stubs")]
@@ -136,7 +138,7 @@ def find_versioned(name: str, toolchain: Toolchain) -> str | None:
 
 
 def lists_what_it_links(spec: Spec, toolchain: Toolchain) -> bool:
-    """Whether to ask the linker what it reads: for flags of the op's own, and where it knows how to answer."""
+    """Whether to let the linker list the files it reads: if the op has linker flags, and the linker supports it."""
     return bool(spec.extra_ldflags) and bool(always_linked(toolchain))
 
 
@@ -144,20 +146,19 @@ def brought_in(listing: str, toolchain: Toolchain) -> list[str]:
     """The files that an op's flags made part of its library.
 
     Args:
-        listing: what the linker wrote for `--dependency-file`; empty where it was not asked.
+        listing: the linker's output for `--dependency-file`; empty without that flag.
     """
     names = read_listing(listing)
     always = {*always_linked(toolchain)} if names else set()
     read = [name for name in names if os.path.isabs(name) and os.path.normpath(name) not in always]
-    # What is gone was made for the link alone, by `-flto` for example.
+    # Missing files were temporary files of the link, for example with `-flto`.
     return [name for name in read if os.path.isfile(name) and not _is_shared(name)]
 
 
 def read_listing(text: str) -> list[str]:
-    """The files in what a linker wrote for `--dependency-file`.
+    """The files in a linker's output for `--dependency-file`: a Make rule with a name on each line.
 
-    A Make rule, with a name on each line: GNU ld and gold write names as they are, with spaces, and lld in the way of
-    Make. mold writes one line.
+    GNU ld and gold do not escape spaces in names; lld escapes them as Make does; mold writes a single line.
     """
     lines = text.partition("\n\n")[0].split("\\\n")[1:]
     if not lines:
@@ -170,12 +171,12 @@ def always_linked(toolchain: Toolchain) -> list[str]:
     """The files that are part of every library that a toolchain links: the compiler's, and the C library's.
 
     Returns:
-        Normal paths; nothing where the linker cannot write what it reads (GNU ld before 2.35, Apple's).
+        Normalised paths; empty if the linker cannot list the files it reads (GNU ld before 2.35, Apple's).
     """
     cxx = toolchain.cxx
     environment = {name: os.environ.get(name) for name in _LINKER_ENVIRONMENT}
     try:
-        # Remembered where it works: what fails may be a full disk.
+        # Only a success is remembered: a failure may be due to a full disk.
         return open_memo().recall(
             (str(cxx.path), cxx.size, cxx.mtime_ns), f"always linked {environment}", lambda: _link_nothing(cxx)
         )
@@ -195,12 +196,12 @@ def _link_nothing(cxx: Compiler) -> list[str]:
         if not compiles(cxx.path, flags, "int nothing;") or not listing.exists():
             raise _CannotListError
         names = read_listing(os.fsdecode(listing.read_bytes()))
-    # The object that was linked is gone by now.
+    # The object of this link has been removed.
     return [os.path.normpath(name) for name in names if os.path.exists(name)]
 
 
 def _is_shared(path: str) -> bool:
-    """Whether this is a shared library: it is found when the module is loaded, as it is then."""
+    """Whether this is a shared library, which is read when the module is loaded, not at the link."""
     if path.endswith(".dylib"):
         return True
     try:

@@ -1,6 +1,6 @@
-"""The options of nvcc, for the simulator: unknown ones are rejected where no nvcc is installed.
+"""The options of nvcc, to reject unknown ones in builds without nvcc: for the simulator, or with NVRTC alone.
 
-Names are exact: those with one dash are others than those with two.
+Names include their dashes: most options have one name with one dash and another with two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kjit.engine.key.flags import expand
 
-# `nvcc --help` of CUDA 13.0, and what it takes besides.
+# `nvcc --help` of CUDA 13.0, and undocumented options.
 _NAMES = frozenset(
     re.findall(
         r"\S+",
@@ -59,22 +59,22 @@ _NAMES = frozenset(
         """,
     )
 )
-# With its value in the same word.
+# Options with their value in the same word.
 _JOINED = re.compile(r"-[Omt]\d+")
 _FORWARDING = {name for name in _NAMES if "forward-unknown" in name}
-# The C++ compiler's, to which nvcc hands on by -Xcompiler only.
+# Options of the C++ compiler, which nvcc passes on only with -Xcompiler.
 _OF_HOST = re.compile(r"-(?:[fmW][\w-]*(?:=.*)?|pthread|pedantic|ansi|g\w+)")
 
 
 class Unknown(NamedTuple):
-    """A word that is none of nvcc's options, and what was probably meant: one of its own, or `-Xcompiler=...`."""
+    """A word that is not an option of nvcc, and the option that was probably meant: nvcc's, or `-Xcompiler=...`."""
 
     word: str
     meant: str | None
 
 
 def unknown_to_nvcc(words: Iterable[str]) -> Iterator[Unknown]:
-    """The options among `words`, and in files that these name, that nvcc would refuse as unknown."""
+    """The options among `words`, and in files that these name, that nvcc does not have."""
     every = [flag for flag, dialect in expand(words, "nvcc") if dialect == "nvcc"]
     if any(flag.value.partition("=")[0] in _FORWARDING for flag in every if not flag.name):
         return
@@ -82,7 +82,7 @@ def unknown_to_nvcc(words: Iterable[str]) -> Iterator[Unknown]:
         name = flag.value.partition("=")[0]
         if flag.name or not name.startswith("-") or name in _NAMES or _JOINED.fullmatch(name):
             continue
-        is_for_host = name in ("-march", "-mtune")  # they are like -arch
+        is_for_host = name in ("-march", "-mtune")  # similar to -arch
         if not is_for_host and (close := difflib.get_close_matches(name, _NAMES, n=1, cutoff=0.8)):
             yield Unknown(flag.value, close[0])
         else:

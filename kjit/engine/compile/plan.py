@@ -3,8 +3,8 @@
 A unit for the simulator takes three commands: the preprocessor, kjit's rewriter (rewrite/), the compiler. With NVRTC,
 each half of a CUDA unit also takes three (two_halves.py).
 
-Commands and units are the same in every build, so that a launcher (`KJIT_COMPILER_LAUNCHER`, such as sccache) finds
-what a team has compiled: paths are relative to the build's folder, and generated units depend on the spec only.
+Commands and units are the same in every build, so that a launcher (`KJIT_COMPILER_LAUNCHER`, such as sccache) can share
+objects within a team: paths are relative to the build's folder, and generated units depend on the spec only.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from kjit.spec import Export, Spec
 _EXPORTS = "{ global: __tvm_ffi_*; PyInit_*; local: *; };\n"
 
 # CUDA's types, by kjit's names and CUDA's, and the headers that define them; each includes the following ones. They
-# take over half as long to compile as an empty kernel. So kjit's headers only declare these types, and a unit includes
-# the header for the types named in its exports: after its sources, which may select kjit's own types by
+# take more than half the compile time of an empty kernel. So kjit's headers only declare these types, and a unit
+# includes the header for the types named in its exports: after its sources, which may select kjit's own types with
 # KJIT_LIGHT_TYPES.
 _CUDA_TYPE_HEADERS = (
     (re.compile(r"\b(fp8\w*_t|__nv_fp8\w*)\b"), "cuda_fp8.h"),
@@ -66,7 +66,7 @@ def plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ..
     elif spec.cuda_files or spec.cuda_wrappers:
         if toolchain.cuda is None:
             raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
-        # nvcc derives the paths of its parts from its own, so that must be plain, too, up to the toolkit's folder.
+        # nvcc derives the paths of its parts from its own path, so the folder of the toolkit must be plain too.
         nvcc_path = toolchain.cuda.nvcc.path
         nvcc = os.path.join(links.folder(str(nvcc_path.parent.parent), PLAIN_FOR_NVCC), *nvcc_path.parts[-2:])
         flags = (*links.flags(nvcc_flags(toolchain, spec), PLAIN_FOR_NVCC, "nvcc"), "-x", "cu")
@@ -111,8 +111,8 @@ def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_ty
 
 
 def lasting_folder() -> Path:
-    """The folder of generated units of builds with a launcher: in `/tmp`, which no variable moves, if that can be
-    written to."""
+    """The folder of generated units in builds with a launcher: in `/tmp` if that is writable, because no variable
+    moves it."""
     root = "/tmp" if os.access("/tmp", os.W_OK) else temporary_root()
     return Path(root) / f"kjit-units-{os.geteuid()}"
 
@@ -141,7 +141,7 @@ def _with_lasting_path(unit: Unit) -> Unit:
     only, so that concurrent builds can share the file.
     """
     if unit.text is None or not is_unclaimed(lasting_folder()):
-        return unit  # another user has the folder: a launcher finds less, and the build continues
+        return unit  # the folder belongs to another user: the launcher finds less, and the build continues
     folder = lasting_folder() / digest(unit.text.encode(errors="surrogateescape"))
     return replace(unit, path=str(folder / unit.path))
 

@@ -1,14 +1,14 @@
-"""Headers that are compiled ahead, for the halves that a server compiles one after another.
+"""Precompiled headers for the halves that a server compiles one after another.
 
-To read headers takes half of the time of a small half, and from one edit of an op to the next they stay. So server.py
-has them precompiled while it waits, by g++ for the host half and by NVRTC for the device half: all of the preprocessed
-half before the first line of the op's own. The next half with the very same text ahead, and the same flags, is compiled
-without it, and not even cut. What comes out is the same.
+Headers take half of the compile time of a small half, and edits of an op rarely change them. So server.py, while it
+waits, has g++ (for the host half) and NVRTC (for the device half) precompile the prefix of the preprocessed text: all
+of it before the first line of the op's own. A later half that begins with the same prefix, and has the same flags, is
+compiled from the precompiled file, and only the rest is cut. The machine code is the same.
 
-They are files in a folder of the server's, a few at most, and end with it. NVRTC can use those of its own process
-only.
+The files, a few at most, are in a folder of the server's, which is removed with the server. NVRTC can only use those
+that its own process has made.
 
-It imports little, because the first build waits for it.
+Few imports: the first build waits for them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import re
 from kjit.engine.compile import halves
 
 Ahead = tuple[tuple[str, ...], str]
-"""What comes before an op's own code: the compiler's words, and the preprocessed text."""
+"""The text before an op's own code: the compiler's command line, and the preprocessed prefix."""
 
 _MOST = 4
-_SHORTEST = 100_000  # characters; what is shorter is read fast enough
+_SHORTEST = 100_000  # characters; a shorter prefix compiles fast enough
 _MARKER = re.compile(r'^# \d+ "((?:\\.|[^"\\])*)"(.*)$', re.MULTILINE)
 _AHEAD_OF_ALL = ("/kjit_rtc/device.h", "/kjit_rtc/host.h")
 USING = "-fpch-preprocess"
@@ -30,7 +30,7 @@ USING = "-fpch-preprocess"
 
 
 def own_code(unit: str) -> int:
-    """Where the op's own code begins in a preprocessed `unit`: the line marker ahead of it; 0 where all is its own."""
+    """The position of the line marker before the op's own code in a preprocessed `unit`; 0 if all of it is the op's."""
     place = end = 0
     included: list[bool] = []  # of each file that has been entered, whether it is the op's own
     is_own = True
@@ -42,7 +42,7 @@ def own_code(unit: str) -> int:
             included.append("3" not in flags and not marker[1].endswith(_AHEAD_OF_ALL))
         elif "2" in flags and included:
             included.pop()
-        # Macros of headers change the flags of a line in the op's own files, too.
+        # The expansion of a header's macro also changes the flags of a line in the op's own files.
         is_own = all(included) and not marker[1].startswith("<")
         end = marker.end()
         if is_own:
@@ -56,33 +56,44 @@ class Kept:
     def __init__(self, folder: str) -> None:
         self._can_name = folder.isprintable() and not set('"\\') & set(folder)
         self._folder = folder
-        self._made: dict[Ahead, str | None] = {}  # nothing for what the compiler does not take
-        self._wanted: Ahead | None = None
+        self._made: dict[Ahead, str | None] = {}  # None for a prefix that the compiler does not precompile
+        self._last: tuple[tuple[str, ...], str] | None = None  # the words and the text of the last unit
         self._count = 0
 
     def split(self, words: tuple[str, ...], unit: str) -> tuple[Ahead, str, str] | None:
-        """What comes ahead of `unit`'s own code, its precompiled file, and the rest; None where there is no file. It is
-        made the next time that nothing else is to be done."""
-        place = own_code(unit)
-        if place < _SHORTEST or not self._can_name:
+        """The longest precompiled prefix of `unit`, its file, and the rest; None if there is none yet. A longer one, up
+        to the op's own code, is made when the server is next idle."""
+        if not self._can_name:
             return None
-        ahead = (words, unit[:place])
-        if ahead not in self._made:
-            self._wanted = ahead
+        self._last = words, unit
+        fitting = [
+            ahead
+            for ahead, path in self._made.items()
+            # The rest begins with a line marker, or its lines would not be known.
+            if path and ahead[0] == words and unit.startswith(ahead[1]) and unit.startswith("# ", len(ahead[1]))
+        ]
+        if not fitting:
             return None
+        ahead = max(fitting, key=lambda each: len(each[1]))
         path = self._made.pop(ahead)
-        self._made[ahead] = path  # the last that was used
-        return None if path is None else (ahead, path, unit[place:])
+        assert path is not None
+        self._made[ahead] = path  # now the most recently used
+        return ahead, path, unit[len(ahead[1]) :]
 
     def refuse(self, ahead: Ahead) -> None:
-        """Use none for such units any more."""
+        """Stop precompiling this prefix."""
         self._keep(ahead, None)
 
     def _next(self) -> tuple[Ahead, str] | None:
-        """What is to be made, and where."""
-        if self._wanted is None:
+        """The prefix to precompile next, and the path of the file. It is searched for only here: that takes longer than
+        the comparison of prefixes."""
+        if self._last is None:
             return None
-        ahead, self._wanted = self._wanted, None
+        (words, unit), self._last = self._last, None
+        place = own_code(unit)
+        ahead = (words, unit[:place])
+        if place < _SHORTEST or ahead in self._made:
+            return None
         self._count += 1
         return ahead, os.path.join(self._folder, f"{type(self).__name__}{self._count}.pch")
 
@@ -95,14 +106,14 @@ class Kept:
 
 
 class HostHeaders(Kept):
-    """Those for g++, made by a process."""
+    """Precompiled headers of g++, made by a child process."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
         self._making: tuple[int, Ahead, str] | None = None
 
     def shortened(self, words: tuple[str, ...], unit: str) -> tuple[Ahead, str] | None:
-        """What comes ahead of a preprocessed `unit`, and its host half without; None where nothing is precompiled."""
+        """The prefix of a preprocessed `unit`, and the host half of the rest; None if the prefix is not precompiled."""
         found = self.split(words, unit)
         if found is None:
             return None
@@ -110,7 +121,7 @@ class HostHeaders(Kept):
         return ahead, f'#pragma GCC pch_preprocess "{path}"\n{halves.host_half(rest)}'
 
     def start(self, signals: tuple[int, ...]) -> None:
-        """Start to precompile what the last unit had ahead, where nobody did yet."""
+        """Start precompiling the prefix of the last unit, if that was not done before."""
         if self._making is not None or (wanted := self._next()) is None:
             return
         ahead, path = wanted
@@ -125,7 +136,7 @@ class HostHeaders(Kept):
         self._making = pid, ahead, path
 
     def look(self) -> None:
-        """See whether what was started is done."""
+        """Collect the child process, if it has ended."""
         if self._making is not None:
             pid, _, _ = self._making
             ended, status = os.waitpid(pid, os.WNOHANG)
@@ -133,7 +144,7 @@ class HostHeaders(Kept):
                 self._take(status)
 
     def stop(self) -> None:
-        """End what was started, for a build that does not want to share the processors."""
+        """Kill the child process: a build needs the processors."""
         if self._making is not None:
             pid, ahead, _ = self._making
             os.kill(pid, 9)
@@ -144,7 +155,7 @@ class HostHeaders(Kept):
         assert self._making is not None
         _, ahead, path = self._making
         self._making = None
-        # What it warns of would be said once only.
+        # With a precompiled file, its warnings would appear in the first build only.
         is_silent = os.path.exists(f"{path}.log") and os.path.getsize(f"{path}.log") == 0
         for name in (f"{path}.ii", f"{path}.log"):
             if os.path.exists(name):
@@ -153,11 +164,11 @@ class HostHeaders(Kept):
 
 
 class DeviceHeaders(Kept):
-    """Those for NVRTC, made in this process. The words are its library, that of its builtins, what the unit is called,
-    and the options."""
+    """Precompiled headers of NVRTC, made in this process. Their command lines are the path of its library, that of its
+    builtins, the name of the unit, and the options."""
 
     def make(self) -> None:
-        """Precompile what the last unit had ahead, where nobody did yet."""
+        """Precompile the prefix of the last unit, if that was not done before."""
         if (wanted := self._next()) is None:
             return
         from kjit.engine.compile.device_compiler import precompile

@@ -1,10 +1,10 @@
 """Quoting of words for compilers, shells and ninja.
 
-g++ and clang take every word as it is, but for a quote or a line break in the name of an include. nvcc does not: it
-splits values at commas, takes backslashes away, and hands what is left to a shell, mostly in double quotes, where `$`
-and a backtick are carried out. So it sees only plain names: of the files beside it, and of symbolic links for folders
-that it would misread. Their real names are put back in everything that is reported. Macros are escaped. In any
-other flag what the shell would carry out is refused: each of nvcc's parts gets it in another way.
+g++ and clang take every word literally, except a quote or a line break in the name of an include. nvcc does not: it
+splits values at commas, removes backslashes, and passes the rest to a shell, mostly in double quotes, where `$` and
+backticks are expanded. So it gets only plain names: of files in the build's folder, and of symbolic links to folders
+whose names it would misread. Output shows the real names again. Macros are escaped. Other flags with characters that
+the shell would expand are rejected, because nvcc quotes flags differently for each of its parts.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ from kjit.engine.key.flags import Dialect, Flag, parse
 from kjit.errors import UsageError
 
 PLAIN_FOR_CXX = re.compile(r'[^"\n]+')
-"""What g++ and clang take as part of a path: C++ has no way to write a quote in the name of an include."""
+"""The paths that g++ and clang accept: C++ cannot escape a quote in the name of an include."""
 
 PLAIN_FOR_NVCC = re.compile(r"[\w./+-]+")
-"""As `PLAIN_FOR_CXX`; nvcc also writes some characters differently in its list of dependencies."""
+"""The paths that nvcc accepts, and writes unchanged in its list of dependencies."""
 
 _INCLUDABLE = re.compile(r'[^"\\$\n]+')
 
-# What a shell carries out in double quotes, and what it does outside of them, where the lists of flags for nvcc's parts
-# end up.
-_CARRIED_OUT = re.compile(r"[$`]")
-_CARRIED_OUT_IN_LISTS = re.compile(r"[$`;&|<>()\n]|(?:^|[\s,])#")
+# Characters that a shell expands in double quotes, and outside of them, as in the lists of flags for nvcc's parts.
+_EXPANDED = re.compile(r"[$`]")
+_EXPANDED_IN_LISTS = re.compile(r"[$`;&|<>()\n]|(?:^|[\s,])#")
 _MISREAD_IN_NAMES = re.compile(r"[$`'\"\\]")
 _MISREAD_IN_MACROS = re.compile(r"-[DU][^,\s]*['\"\\]")
 _TO_ESCAPE = re.compile(r'[\\$`",]')
-# For nvcc, which takes one backslash away, and for the shell after it. nvcc escapes quotes for the shell itself.
+# For nvcc, which removes one backslash, and for the shell after it. nvcc itself escapes quotes for the shell.
 _ESCAPED = {"\\": r"\\\\", "$": r"\\$", "`": r"\\`", '"': r"\"", ",": r"\,"}
 
 
 @dataclass
 class Links:
-    """Stand-ins for folders whose names a compiler would misread: `kjit_link0` for `/home/me/it's mine`."""
+    """Links to folders whose names a compiler would misread: `kjit_link0` for `/home/me/it's mine`."""
 
     names: dict[str, str] = field(default_factory=dict)
 
     def folder(self, path: str, plain: re.Pattern[str]) -> str:
-        """The folder `path` as a compiler can read it."""
+        """The folder `path`, or a link to it if a compiler would misread its name."""
         return path if plain.fullmatch(path) else self.names.setdefault(path, f"kjit_link{len(self.names)}")
 
     def source(self, path: str, plain: re.Pattern[str]) -> str:
-        """The file `path` as it can stand in an #include."""
+        """The file `path`, as written in an #include."""
         folder, name = os.path.split(path)
         if _INCLUDABLE.fullmatch(name) is None:
-            raise UsageError(f"'{path}' cannot be included in C++, for the characters in its name.", hint="rename it")
+            raise UsageError(f"C++ cannot include '{path}' because of characters in its name.", hint="rename it")
         return os.path.join(self.folder(folder, plain), name)
 
     def program(self, path: str) -> str:
-        """The program `path` as nvcc can call it.
+        """The program `path`, as written in a flag of nvcc.
 
         Raises:
-            UsageError: it cannot, for the characters in its name.
+            UsageError: nvcc would misread the name of the file.
         """
         folder, name = os.path.split(path)
         if PLAIN_FOR_NVCC.fullmatch(name) is None:
             raise UsageError(
-                f"nvcc cannot call '{path}', for the characters in its name.", hint="name it by a plain link in CXX"
+                f"nvcc cannot call '{path}' because of characters in its name.",
+                hint="make a link with a plain name to it, and put that into CXX",
             )
         return os.path.join(self.folder(folder, PLAIN_FOR_NVCC), name)
 
     def flags(self, flags: Iterable[str], plain: re.Pattern[str], dialect: Dialect = "c++") -> list[str]:
-        """`flags` as a compiler can read them: every absolute path, and for nvcc every macro."""
+        """`flags` with absolute paths, and for nvcc macros, rewritten so that the compiler reads them correctly."""
         changed: list[str] = []
         for flag in parse(flags, dialect):
             if dialect == "nvcc" and flag.name in ("-ccbin", "--compiler-bindir") and os.path.isabs(flag.value):
@@ -75,7 +75,7 @@ class Links:
             elif dialect == "nvcc" and flag.meaning == "macro":
                 value = for_nvcc(flag.value)
             else:
-                # A comma may be part of a name, too.
+                # A comma may also be part of a name.
                 paths = [flag.value] if os.path.exists(flag.value) else flag.values(dialect)
                 value = ",".join(self._path(path, plain) if os.path.isabs(path) else path for path in paths)
             changed += flag._replace(value=value).words()
@@ -85,26 +85,26 @@ class Links:
         return self.folder(path, plain) if os.path.isdir(path) else self.source(path, plain)
 
     def restore(self, text: str) -> str:
-        """`text` with the real names."""
+        """`text` with real names instead of links."""
         for folder, link in self.names.items():
             text = re.sub(rf"(?<![\w./]){link}(?!\w)", lambda _: folder, text)  # noqa: B023 (used at once)
         return text
 
 
 def for_nvcc(macro: str) -> str:
-    """A macro, with its value, so that it arrives at the parts of nvcc as it is written here."""
+    """A macro and its value, escaped so that nvcc's parts get them unchanged."""
     return _TO_ESCAPE.sub(lambda match: _ESCAPED[match[0]], macro)
 
 
 def refuse_misread(words: Iterable[str], where: str, *, are_escaped: bool = True) -> None:
-    """Refuse what would not arrive at the parts of nvcc as it is written.
+    """Reject flags that nvcc's parts would not get unchanged.
 
     Args:
-        where: where these flags stand.
-        are_escaped: whether kjit can escape their macros: not those in a file or in a variable.
+        where: the field, file or variable with these flags.
+        are_escaped: whether kjit escapes their macros, which it cannot in a file or a variable.
 
     Raises:
-        UsageError: a shell would carry out, or change, part of one.
+        UsageError: a shell would expand or change part of a flag.
     """
     for flag in parse(words, "nvcc"):
         if (flag.meaning == "macro" and are_escaped) or (found := _misread(flag)) is None:
@@ -112,32 +112,32 @@ def refuse_misread(words: Iterable[str], where: str, *, are_escaped: bool = True
         text = " ".join(flag.words())
         if found == "-D":
             raise UsageError(
-                f"'{text}' in {where} has a macro with quotes or backslashes, which nvcc's shell takes away.",
-                hint="give the macro to nvcc itself, by -D in extra_cuda_cflags: it hands it on as it is",
+                f"'{text}' in {where} has a macro with quotes or backslashes, which nvcc's shell removes.",
+                hint="define the macro with -D in extra_cuda_cflags, which arrives unchanged",
             )
         raise UsageError(
-            f"'{text}' in {where} has a {found!r}, which the shell that nvcc starts would not leave as it is.",
-            hint="define what needs it by -D in extra_cuda_cflags, whose values arrive as they are, or in a header"
+            f"'{text}' in {where} has a {found!r}, which nvcc's shell would interpret.",
+            hint="define the macro with -D in extra_cuda_cflags, which arrives unchanged, or in a header"
             if flag.meaning in ("macro", "list")
             else "use a name without it",
         )
 
 
 def _misread(flag: Flag) -> str | None:
-    """The first part of a flag that nvcc's parts do not get as it is; `-D` for a macro in a list."""
+    """The first part of a flag that nvcc's parts do not get unchanged; `-D` for a macro in a list; None if all is."""
     if flag.meaning == "macro":
         pattern = re.compile(r"[$`\\,]")
     elif flag.meaning == "list":
-        if _MISREAD_IN_MACROS.search(flag.value) and _CARRIED_OUT_IN_LISTS.search(flag.value) is None:
+        if _MISREAD_IN_MACROS.search(flag.value) and _EXPANDED_IN_LISTS.search(flag.value) is None:
             return "-D"
-        pattern = _CARRIED_OUT_IN_LISTS
+        pattern = _EXPANDED_IN_LISTS
     elif flag.name.lstrip("-").startswith(("X", "ptxas", "nvlink", "fatbin", "cudafe")):
-        pattern = _CARRIED_OUT_IN_LISTS
+        pattern = _EXPANDED_IN_LISTS
     elif flag.meaning in ("headers", "header", "libraries", "options"):
         if os.path.isabs(flag.value):
-            return None  # links stand in for it
+            return None  # replaced by a link
         pattern = _MISREAD_IN_NAMES
     else:
-        pattern = _CARRIED_OUT
+        pattern = _EXPANDED
     match = pattern.search(flag.value)
     return match[0].strip(" ,") or match[0] if match else None

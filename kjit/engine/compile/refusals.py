@@ -1,10 +1,10 @@
-"""Requests rejected before anything is compiled, because no compiler would report them well, or at all.
+"""Checks of flags and exports before a compile, for mistakes that compilers report badly or not at all.
 
-These are flags that make a compiler do something else than compile a module (`-E`, `-o`), that only some targets of an
-op support (`-rdc=true`: the simulator does), or that contradict the target (`-arch` of another GPU); strings with
-several flags; and kernels exported as if they were functions, whose calls would launch nothing.
+Rejected are flags that make a compiler do something else than compile a module (`-E`, `-o`), that only some targets of
+an op support (`-rdc=true`: the simulator does), or that contradict the target (`-arch` of another GPU); strings with
+several flags; and exported kernels, whose calls would launch nothing.
 
-flags.py knows the spellings of flags; here is one table per tool, with what to do instead.
+key/flags.py parses flags; here is one table per tool, each entry with a remedy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kjit.spec import CudaArch, Spec, Target, Variant
 
 
 class _Refusal(NamedTuple):
-    """Why a flag is rejected, as the end of a sentence, and what to do instead."""
+    """The reason for rejecting a flag, as the end of a sentence, and the remedy."""
 
     reason: str
     instead: str
@@ -37,12 +37,12 @@ class _Refusal(NamedTuple):
 
 _NO_OBJECT = _Refusal(
     "makes the compiler stop before it writes an object, or write something else",
-    "take it out; `kjit build --verbose` shows commands that can be repeated with it by hand",
+    "take it out; `kjit build --verbose` shows the commands, to run one by hand with this flag",
 )
-_NO_LIBRARY = _Refusal("makes something else than the module's library", "take it out")
-_OUTPUT = _Refusal("names another output than the module", "take it out: kjit chooses the name")
+_NO_LIBRARY = _Refusal("makes something other than the module's library", "take it out")
+_OUTPUT = _Refusal("names an output file", "take it out: kjit chooses the name")
 _DEVICE_LINK = _Refusal(
-    "requests linking of device code, which kjit does not do across sources",
+    "requests device linking, which kjit does not do",
     "take it out, and define device functions in a header that the kernels include; with cuda_wrappers, all cuda_files "
     "are one unit and see each other's functions",
 )
@@ -145,7 +145,7 @@ def _refuse_several(word: str, where: str) -> None:
         raise UsageError(f"{where} has an empty flag.", hint="take it out")
     if "\n" in word:
         raise UsageError(
-            f"the flag {word!r} in {where} has a line break in it.", hint="put what it defines into a header"
+            f"the flag {word!r} in {where} contains a line break.", hint="put the definition into a header"
         )
     first, *rest = word.split(None, 1)
     if not rest and word == first:
@@ -238,10 +238,10 @@ def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target, *, are_es
 
 
 def _refuse_unknown(words: Sequence[str], where: str) -> None:
-    """Reject words that nvcc would reject."""
+    """Reject options that nvcc does not have."""
     for word, meant in unknown_to_nvcc(words):
         raise UsageError(
-            f"nvcc has no option '{word}', which stands in {where}" + (f"; did you mean '{meant}'?" if meant else "."),
+            f"nvcc has no option '{word}' ({where})" + (f"; did you mean '{meant}'?" if meant else "."),
             hint="correct it there, or take it out",
         )
 
@@ -257,7 +257,7 @@ def _refuse_arch(flag: Flag, where: str, target: Target) -> None:
     if any(match["kind"] == "lto" for match in _ARCH.finditer(flag.value)):
         raise UsageError(f"'{text}' in {where} {_DEVICE_LINK.reason}.", hint=_DEVICE_LINK.instead)
     if target.is_simulated and named:
-        return  # rejected when it is built for a GPU
+        return  # rejected in a build for a GPU
     others = [digits for digits in named if digits not in {arch.digits for arch in target.archs}]
     if others or not named:
         listed = ",".join(dict.fromkeys(str(CudaArch.parse(digits)) for digits in others))
@@ -287,7 +287,7 @@ def _refuse_kernels(spec: Spec) -> None:
 
 
 def _kernel_parameters(path: str, name: str) -> str | None:
-    """The parameters of the kernel `name` in a file; None if it defines none, or something else by that name."""
+    """The parameters of the kernel `name` in a file; None if the file has no such kernel."""
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:

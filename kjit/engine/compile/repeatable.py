@@ -1,7 +1,7 @@
-"""Failed compiles that would fail again, as long as the files that they have read do not change.
+"""Failed compiles that fail again until a file that they have read changes.
 
-Only errors about the sources count, and only if all files behind them are known: an internal error of a compiler or a
-lack of memory may not happen again.
+Only errors about the sources count, and only if all files read are known: an internal error of a compiler or a lack of
+memory may not happen again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAY_PASS = re.compile(
     r"|Segmentation fault|Bus error|[Tt]imed out|PLEASE submit a bug report"
 )
 
-_BY_SIGNAL = range(129, 193)  # exit statuses of processes ended by a signal, as in shells; nvcc's for an error is 255
+_BY_SIGNAL = range(129, 193)  # a shell's exit statuses for signals; nvcc's for an error is 255
 
 
 def lasting_refusal(
@@ -56,7 +56,8 @@ def lasting_refusal(
     """The errors of compilers that would reject the sources again; None if that is not certain.
 
     Args:
-        folder: the folder of the build. steps: all its commands.
+        folder: the folder of the build.
+        steps: all its commands.
         broken: the commands that failed, with their output.
         ninja_output: the output of the program that ran them.
     """

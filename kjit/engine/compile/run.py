@@ -1,18 +1,17 @@
-"""Running a build, and ending it with all its children.
+"""Running a build in a session of its own, and ending it with all its processes.
 
-A build is a tree of processes: ninja, a shell for each command, the compiler, and what that is made of (cc1plus, cicc,
-ptxas). ninja puts each command into a process group of its own, but nothing in the tree leaves the session that is made
-for it here. So the session is what is ended:
+A build is a tree of processes: ninja, a shell for each command, the compiler and its parts (cc1plus, cicc, ptxas).
+ninja puts each command into its own process group, but no process of the tree leaves the session made for it here. To
+end a build, its session is ended:
 
-- by this process, when it is interrupted or the build is cancelled;
-- where this process was killed and can do nothing any more, by a shell that looks once a second whether it is there
-  still. It needs `/proc`; without one (macOS) the compilers of a killed build run to their end.
+- by this process, if it is interrupted or the build is cancelled;
+- if this process was killed, by a shell that checks once a second whether this process still exists. It needs `/proc`;
+  without that (macOS), the compilers of a killed build run to completion.
 
-The shell is this process's child and is waited for: in a container whose first process waits for no orphans, nothing
-stays behind as a zombie. Of what the kernel offers, PR_SET_PDEATHSIG is bound to a thread, does not pass on to
-grandchildren, and cannot be set from Python without code between `fork` and `exec`, which may hang in a process with
-threads. A pipe that breaks is kept whole by whoever forked meanwhile. And a watcher in Python would fall to the same
-`pkill python`.
+This process waits for the shell, its child, so that no zombie remains in a container whose first process does not reap
+orphans. Alternatives have flaws. PR_SET_PDEATHSIG is bound to a thread, is not inherited by grandchildren, and from
+Python needs code between `fork` and `exec`, which may hang in a process with threads. A pipe is not closed if another
+child forked meanwhile still has it open. A watcher in Python would be killed by the same `pkill python`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _POLL_S = 0.1
 _LOOK_S = 0.01
 _LOOKS = 200
 
-# $1 is this process, $2 the leader of the build's session. While one of a session is left, its number is no other's.
+# $1 is this process, $2 the leader of the build's session. The id of a session is not reused while it has a process.
 _WATCH = r"""
 look() {
   { read -r line <"/proc/$1/stat"; } 2>/dev/null || return
@@ -64,10 +63,10 @@ done
 def run(
     command: Sequence[str], folder: Path, environment: Mapping[str, str], cancel: threading.Event | None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in `folder`, and end it, with all that it started, when this is interrupted or this process dies.
+    """Run a command in `folder`, and end it and its children if this call is interrupted or this process dies.
 
     Returns:
-        What it wrote to stdout and stderr together, and its exit status.
+        Its stdout and stderr, combined, and its exit status.
 
     Raises:
         CancelledError: `cancel` was set.
@@ -90,16 +89,16 @@ def run(
         _end(process, watcher)
         raise
     if process.returncode < 0:
-        _signal_session(process.pid, signal.SIGKILL)  # it was killed and could not end its commands
+        _signal_session(process.pid, signal.SIGKILL)  # it was killed, and could not end its commands
     _dismiss(watcher)
     return subprocess.CompletedProcess(command, process.returncode, output.decode(errors="replace"))
 
 
 def _watch(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes] | None:
-    """Start the shell that ends `process` and its session if this process dies; None where there is no /proc."""
+    """Start the shell that ends `process` and its session if this process dies; None without /proc."""
     if not os.path.isdir("/proc/self"):
         return None
-    # In a session of its own: what kills this process may be meant for its whole group.
+    # In a session of its own: a signal that kills this process may be sent to its whole group.
     return subprocess.Popen(
         ["/bin/sh", "-c", _WATCH, "sh", str(os.getpid()), str(process.pid)],
         cwd="/",
@@ -117,7 +116,7 @@ def _dismiss(watcher: subprocess.Popen[bytes] | None) -> None:
 
 
 def _wait(process: subprocess.Popen[bytes], cancel: threading.Event | None) -> bytes:
-    """The output of `process`, once it has ended."""
+    """Wait for `process` to end, and return its output."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.communicate(timeout=_POLL_S)[0]
@@ -126,18 +125,18 @@ def _wait(process: subprocess.Popen[bytes], cancel: threading.Event | None) -> b
 
 
 def _end(process: subprocess.Popen[bytes], watcher: subprocess.Popen[bytes] | None) -> None:
-    """End the build and everything that it started.
+    """End the build and all its processes.
 
-    All of its session is asked to end, which nothing can leave unnoticed: ninja passes a SIGTERM on to no command whose
-    output it does not read. What does not listen is killed; a second Ctrl-C takes away the time that it is given to
-    listen. Until all is done the watcher stays, in case that this is broken off even so.
+    SIGTERM goes to every process of the session, because ninja does not pass it on to commands whose output it does not
+    read. Processes that ignore it are killed, at once after a second Ctrl-C. The watcher runs until the end, in case
+    this function is itself interrupted.
     """
     try:
         deadline = time.monotonic() + _GRACE_S
         _signal_session(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
-        # The leader may be gone before the rest: PyPI's ninja was a script that starts ninja, up to 1.11.1.1.
+        # The leader may end before the others: up to 1.11.1.1, PyPI's ninja was a script that started ninja.
         while any(map(began, _session(process.pid))) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
     finally:
@@ -149,8 +148,8 @@ def _end(process: subprocess.Popen[bytes], watcher: subprocess.Popen[bytes] | No
 
 
 def kill_session(leader: int) -> None:
-    """Kill a session, and look until nothing of it runs: what one of them starts while the others are killed is found
-    the next time, and nobody here can wait for those that are no children of this process."""
+    """Kill a session, repeatedly until none of its processes is left: one of them may start another meanwhile, and this
+    process can only wait for its own children."""
     for _ in range(_LOOKS):
         _signal_session(leader, signal.SIGKILL)
         if not any(map(began, _session(leader))):
@@ -165,7 +164,7 @@ def _signal_session(leader: int, number: signal.Signals) -> None:
 
 
 def _session(leader: int) -> Iterator[int]:
-    """The processes of a session; only its leader where there is no /proc."""
+    """The processes of a session; only its leader without /proc."""
     try:
         names = os.listdir("/proc")
     except OSError:

@@ -1,9 +1,9 @@
-"""The commands of a build, run: by ninja, or by a process with NVRTC loaded (servers.py).
+"""Runners for the commands of a build: ninja, or a process with NVRTC loaded (servers.py).
 
-Each command writes to a log of its own, so that messages never mix. The whole build ends with this process, however
-that ends (run.py). kjit writes the ninja file itself instead of calling `tvm_ffi.cpp.build`, which (0.1.15) imports
-torch, takes the architecture and the compiler from process-wide environment variables, so that two architectures cannot
-be built side by side, breaks on paths with spaces or `$`, begins every command with its own `-O2 -std=c++17`, and links
+Each command writes to a log of its own, so that messages never mix. A build ends with this process, even if that is
+killed (run.py). kjit writes the ninja file itself instead of calling `tvm_ffi.cpp.build`, which (0.1.15) imports torch,
+takes the architecture and the compiler from process-wide environment variables, so that two architectures cannot be
+built in parallel, breaks on paths with spaces or `$`, begins every command with its own `-O2 -std=c++17`, and links
 `-lcudart` from a folder that CUDA from PyPI does not have.
 """
 
@@ -28,8 +28,8 @@ from kjit.engine.toolchain.nvrtc import Nvrtc
 from kjit.engine.toolchain.programs import find_ninja
 from kjit.errors import ToolchainError
 
-# Variables that would change the output or the messages without being part of a key. The last ones are nvcc's
-# (nvcc.profile), with names that Makefiles export.
+# Variables that change the output or the messages, and are not part of a key. The last five are nvcc's (nvcc.profile);
+# Makefiles export variables of these names.
 _DROPPED_ENVIRONMENT = (
     "CLICOLOR_FORCE",
     "DEPENDENCIES_OUTPUT",
@@ -46,8 +46,8 @@ _DROPPED_ENVIRONMENT = (
 )
 
 # For launchers. Their "direct" mode relies on the list of headers of an earlier compile, and misses a new header that
-# comes before one of them: kjit has decided to compile, and must not get the old object. ccache would hash the folder
-# of the build, which is different each time.
+# shadows one of them; kjit has decided to compile, and must not get the old object. ccache would hash the folder of the
+# build, which differs each time.
 LAUNCHER_ENVIRONMENT = {"CCACHE_NODIRECT": "1", "CCACHE_NOHASHDIR": "1", "SCCACHE_DIRECT": "false"}
 
 
@@ -59,7 +59,7 @@ def run_steps(
     cancel: threading.Event | None,
     nvrtc: Nvrtc | None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `steps`, `at_once` of those that compile units: with NVRTC by a server, else by ninja."""
+    """Run `steps`, with at most `at_once` that compile units in parallel: with NVRTC in a server, else with ninja."""
     environment = _environment(extra)
     if nvrtc is None:
         ninja = find_ninja()
@@ -81,7 +81,7 @@ def ask_for_lists(
     cancel: threading.Event | None,
     nvrtc: Nvrtc | None,
 ) -> None:
-    """Have the compilers that failed without a list of the files that they read write it. They may fail again."""
+    """Run the compilers that failed without listing the files they had read again, to get the list."""
     reading = [each for step, _ in broken for each in leading_to(step, steps)]
     asked = [step for step in reading if step.asking and not read_text(folder / step.depfile).endswith("\n")]
     if asked:
@@ -91,7 +91,7 @@ def ask_for_lists(
 
 
 def _write(folder: Path, steps: list[Step], at_once: int) -> None:
-    """Write the ninja file, with at most `at_once` of the steps that compile units at a time."""
+    """Write the ninja file, with at most `at_once` steps that compile units in parallel."""
     lines = ["pool units", f"  depth = {at_once}", "rule run", "  command = $run"]
     for step in steps:
         lines.append(f"build {step.output}: run {' '.join(step.inputs)}".rstrip())

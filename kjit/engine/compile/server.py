@@ -1,18 +1,19 @@
-"""The process that runs the commands of CUDA units in two halves, build after build.
+"""The build server: a process that runs the commands of CUDA units in two halves, build after build.
 
-servers.py starts it, and runs `main` of this file as a program:
+servers.py runs `main` of this file as a program:
 
     socket parent folder libnvrtc.so libnvrtc-builtins.so
 
-To start Python and to load NVRTC takes as long as to compile a small kernel, and so does NVRTC's first compile. So this
-process does it once. It reads a request (a line of JSON) from `socket`, runs the build's commands, in the order that
-their inputs ask for and so many at once as it is told, answers with what failed, and waits for the next request. While
-it waits, it precompiles headers into `folder` (precompiled.py). Those
-commands that are kjit's own programs run in threads, the others in processes. What this process runs is in its session.
-Where the other side hangs up, or its process ends, this one ends all that runs and itself. One that crashes takes one
-build along.
+Starting Python and loading NVRTC takes as long as compiling a small kernel, and so does NVRTC's first compile. A server
+pays for both once. It reads a request (a line of JSON) from `socket`, runs the build's commands in the order of their
+inputs with the parallelism in the request, answers with the failures, and waits for the next request. Meanwhile it
+precompiles headers into `folder` (precompiled.py).
 
-It imports little, because the first build waits for it.
+kjit's own programs run in threads, other commands in processes of the server's session. If the client closes the
+connection or its process ends, the server ends its commands and exits. If NVRTC crashes the server, only one build
+fails.
+
+Few imports: the first build waits for them.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ if TYPE_CHECKING:
     from kjit.engine.compile.precompiled import DeviceHeaders, HostHeaders
 
 PROGRAMS = ("device_compiler", "host_compiler", "kernels_object")
-"""What runs in a thread: modules beside this one, each with a `main` that takes words and a handle to write to."""
+"""The programs that run in threads: modules of this package whose `main` takes arguments and a file descriptor."""
 
 _LOOK_S = 1.0
 _GRACE_S = 3.0
-_PAUSE_S = 0.2  # after a build, before headers are precompiled: the process may end
+_PAUSE_S = 0.2  # after a build, before headers are precompiled: the client may exit
 _IDLE_S = 600.0
 _MOST_MEMORY = 512 << 20
-"""In bytes: where it has more after a build, the process ends, because NVRTC's libraries keep what they have."""
+"""The resident memory, in bytes, above which the server exits after a build: NVRTC's libraries never free theirs."""
 
-_NOT_FOUND = 127  # as a shell says it
+_NOT_FOUND = 127  # a shell's exit status
 _BY_SIGNAL = 128
-# What Python changes for itself, and what this process does.
+# Signals that Python or this process handles, reset in child processes.
 _SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM)
 
 
@@ -82,22 +83,21 @@ def main(words: list[str]) -> int:
 
 
 def _give_back() -> None:
-    """Have the C library give back what is free: hundreds of MB after a build, where it has a function for that."""
+    """Return free memory to the system, hundreds of MB after a build, if the C library has a function for that."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def _memory() -> int:
-    """The resident memory of this process, in bytes. (The largest that it ever was, of `getrusage`, begins as that of
-    the process which started it.)"""
+    """The resident memory of this process, in bytes. (The maximum from `getrusage` starts at that of the parent.)"""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def began(pid: int) -> str:
-    """When a process began, which tells it from a later one of the same number; empty where there is none but a zombie,
-    and without /proc."""
+    """The start time of a process, which distinguishes it from a later one with the same id; empty if there is no such
+    process, if it is a zombie, and without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -116,7 +116,7 @@ def _answer(
         os.environ.update(request["environment"])
         status, output = build.run(libraries), build.output
         os.chdir("/")
-    except Exception:  # noqa: BLE001 (whatever it is, whoever asked reports it)
+    except Exception:  # noqa: BLE001 (the client reports it)
         status, output = -1, _traceback()
     _write(connection, f"{json.dumps({'status': status, 'output': output})}\n".encode())
     if status < 0:
@@ -124,7 +124,7 @@ def _answer(
 
 
 def _traceback() -> str:
-    import traceback  # which takes longer than all else here
+    import traceback  # slower to import than everything else here
 
     return traceback.format_exc()
 
@@ -135,7 +135,7 @@ def _write(handle: int, content: bytes) -> None:
 
 
 def _load(libraries: list[str]) -> None:
-    """Import the programs, and load NVRTC. Where it is not, the program that needs it says so."""
+    """Import the programs, and load NVRTC. If it is missing, the program that needs it reports that."""
     for program in PROGRAMS:
         importlib.import_module(f"kjit.engine.compile.{program}")
     library, builtins = libraries
@@ -145,7 +145,7 @@ def _load(libraries: list[str]) -> None:
 
 
 class _Headers:
-    """What is precompiled for the programs, once there was a first build."""
+    """The precompiled headers of the programs, none before the first build."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -159,19 +159,19 @@ class _Headers:
             self._host, self._device = HostHeaders(self._folder), DeviceHeaders(self._folder)
 
     def of(self, program: str) -> list[object]:
-        """What a program is given."""
+        """The further arguments of a program's `main`."""
         given: dict[str, list[object]] = {"host_compiler": [self._host], "device_compiler": [self._device]}
         return given.get(program, [])
 
     def make(self) -> None:
-        """Precompile, while nothing is built: g++ in a process beside this one."""
+        """Precompile while nothing is built: for the host in a process, for the device in this one."""
         if self._host is not None and self._device is not None:
             self._host.look()
             self._host.start(_SIGNALS)
             self._device.make()
 
     def stop(self) -> None:
-        """Leave the processors to a build."""
+        """Stop precompiling, because a build needs the processors."""
         if self._host is not None:
             self._host.look()
             self._host.stop()
@@ -181,7 +181,7 @@ class _Build:
     """The commands of one build.
 
     Attributes:
-        output: what failed, in ninja's words.
+        output: the failures, in ninja's format.
     """
 
     def __init__(self, request: dict[str, Any], connection: int, wake: int, woken: int, headers: _Headers) -> None:
@@ -199,8 +199,8 @@ class _Build:
         self.output = ""
 
     def run(self, libraries: list[str]) -> int:
-        """Run all commands but those whose inputs failed: what one half of a unit says of a mistake explains what the
-        other says. 0 where none has failed."""
+        """Run all commands except those whose inputs failed, because the messages of one half of a unit explain those
+        of the other. 0 if none failed."""
         is_loaded = False
         looked = time.monotonic()
         while True:
@@ -221,7 +221,7 @@ class _Build:
                     self._end()
 
     def _start(self) -> None:
-        """Start what has its inputs and a place."""
+        """Start commands whose inputs exist, within the parallelism of the request."""
         for step in list(self._waiting):
             running = [*self._processes.values(), *self._threads.values()]
             if len(running) >= self._request["cores"]:
@@ -259,7 +259,7 @@ class _Build:
             if step["program"] == "device_compiler":
                 given.append(self._request["threads"])
             status = module.main(step["arguments"][step["words"] :], log, *given)
-        except Exception:  # noqa: BLE001 (as Python does it at the end of a process)
+        except Exception:  # noqa: BLE001 (printed, as Python does for a process)
             _write(log, _traceback().encode(errors="surrogateescape"))
         finally:
             os.close(log)
@@ -267,7 +267,7 @@ class _Build:
             os.write(self._woken, b"\0")
 
     def _take(self) -> None:
-        """Take note of what has ended."""
+        """Record the commands that have ended."""
         if select.select([self._wake], [], [], 0)[0]:
             os.read(self._wake, 4096)
         while self._done:
@@ -287,8 +287,8 @@ class _Build:
             self.output += f"FAILED: [code={status}] {step['output']}\n"
 
     def _end(self) -> NoReturn:
-        """End all that runs, and this process. Compilers that are asked to end remove their files; what does not listen
-        is killed."""
+        """End all commands and this process. Compilers remove their files on SIGTERM; a command that ignores it is
+        killed."""
         os.killpg(0, signal.SIGTERM)
         deadline = time.monotonic() + _GRACE_S
         while self._processes and time.monotonic() < deadline:

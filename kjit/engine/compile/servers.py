@@ -1,9 +1,8 @@
-"""Builds whose commands run in a process that has NVRTC loaded (server.py says what it does, and why).
+"""The client side of build servers (server.py): processes that have NVRTC loaded and run the commands of builds.
 
-The first build starts a server, and each that runs beside others starts one more. While others build, one that is
-done waits for its next build, and of all of them one stays when the last is done. Servers end with this process.
-A forked process starts its own, unless its parent leaves it those that it has (`inherit`). No build depends on one:
-where it has ended, or was killed, the next build starts another.
+Each build takes an idle server, or starts one. Servers stay while other builds run, and one stays after the last build.
+They end with this process. A forked process starts its own, unless its parent passes on its idle ones (`inherit`). No
+build depends on a particular server: if one has ended or was killed, the next build starts another.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ _MOST_THREADS = 8
 
 
 class _Server:
-    """A process that builds.
+    """A build server.
 
     Attributes:
-        of: which NVRTC it has loaded, and which programs.
+        of: the identity of the NVRTC and the programs that it has loaded.
 
     Raises:
-        CacheError: no place for temporary files can be written.
+        CacheError: no folder for temporary files is writable.
         OSError: no process can be started.
     """
 
@@ -58,7 +57,7 @@ class _Server:
         self._remove_folder = remove
         with theirs:
             words = (str(theirs.fileno()), str(self._owner), str(folder), str(nvrtc.library), str(nvrtc.builtins))
-            # In a session of its own: a Ctrl-C in the terminal is this process's alone.
+            # In a session of its own: Ctrl-C in the terminal interrupts this process only.
             self._process = subprocess.Popen(
                 [*command_of("server"), *words],
                 cwd="/",
@@ -70,7 +69,7 @@ class _Server:
             )
 
     def build(self, request: bytes, cancel: threading.Event | None) -> list[bytes]:
-        """What it answers, a line each: its process id, and what became of the build; fewer where it has ended.
+        """The lines of its answer: its process id, and the outcome of the build; fewer if it has ended.
 
         Raises:
             CancelledError: `cancel` was set.
@@ -88,11 +87,11 @@ class _Server:
         return answer.split(b"\n")[:-1]
 
     def has_ended(self) -> bool:
-        """Whether it has ended while it waited."""
+        """Whether it ended while it was idle."""
         return self._owner == os.getpid() and self._process.poll() is not None
 
     def end(self) -> None:
-        """End it, with all that it runs, and wait for that."""
+        """End it and its commands, and wait until they have ended."""
         is_whole = False
         try:
             with contextlib.suppress(OSError):
@@ -109,7 +108,7 @@ class _Server:
                 self._remove_folder()
 
     def _has_left_some(self) -> bool:
-        """Whether commands may run on: it did not end by itself, which is seen before its number is another's."""
+        """Whether commands may still be running, because it did not exit by itself. Asked before its id is reused."""
         if self._owner != os.getpid():
             return True
         if self._process.returncode is None:
@@ -118,7 +117,7 @@ class _Server:
         return self._process.returncode != 0
 
     def _read(self) -> bytes | None:
-        """Wait a moment for more; nothing where no more will come."""
+        """Further output; None if there is none yet, empty if the connection is closed."""
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
         if not poll.poll(_POLL_S * 1000):
@@ -135,7 +134,7 @@ _building = 0
 
 
 def _forget() -> None:
-    """Leave the parent's servers to it, of which threads of its own may be using some."""
+    """Forget the parent's servers: its threads may be using them."""
     global _lock, _building
     _lock, _building = threading.Lock(), 0
     _inherited[:] = _idle
@@ -147,7 +146,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def inherit() -> None:
-    """Take over the servers of the process that this one was forked from, which does nothing with them meanwhile."""
+    """Take over the idle servers of the parent process, which must not use them meanwhile."""
     with _lock:
         _idle.extend(_inherited)
         _inherited.clear()
@@ -155,7 +154,7 @@ def inherit() -> None:
 
 @atexit.register
 def end() -> None:
-    """End the servers that wait."""
+    """End the idle servers."""
     with _lock:
         ended = _idle[:]
         _idle.clear()
@@ -164,7 +163,7 @@ def end() -> None:
 
 
 def start(nvrtc: Nvrtc) -> None:
-    """Have a server wait for the next build.
+    """Start a server for the next build, unless one is idle.
 
     Raises:
         OSError: no process can be started.
@@ -180,13 +179,13 @@ def run(
     cancel: threading.Event | None,
     nvrtc: Nvrtc,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the commands of a build in `folder`, and end them when this is interrupted or this process dies.
+    """Run the commands of a build in `folder`, and end them if this call is interrupted or this process dies.
 
     Args:
-        at_once: how many of those that compile units run at once.
+        at_once: how many commands that compile units run in parallel.
 
     Returns:
-        Which failed, as ninja says it, and 0 where none has. Negative where what runs them was killed.
+        The failures, in ninja's format, and 0 if there are none; a negative status if the server was killed.
 
     Raises:
         CancelledError: `cancel` was set.
@@ -211,7 +210,7 @@ def run(
         is_fit = False
         try:
             said = server.build(text, cancel)
-            is_fit = len(said) == 2  # else it has ended: while it waited, or now
+            is_fit = len(said) == 2  # else it has ended: while it was idle, or during the build
         finally:
             if not is_fit:
                 server.end()
@@ -223,14 +222,14 @@ def run(
 
 
 def _threads(devices: int) -> int:
-    """How many threads the compile of a device half may have, where a build has so many of them: those that fall to it
-    of the processors. One where these are few, as it then takes the more time of a processor."""
+    """The number of threads for the compile of each of a build's `devices` device halves: an equal share of the
+    processors of all current builds. One if the share is small, because threads cost CPU time."""
     share = machine.cores() // max(devices * _building, 1)
     return min(share, _MOST_THREADS) if share >= _FEWEST_THREADS else 1
 
 
 def _take(nvrtc: Nvrtc) -> _Server:
-    """A server that waits, or a new one.
+    """An idle server, or a new one.
 
     Raises:
         OSError: no process can be started.
@@ -253,7 +252,7 @@ def _take(nvrtc: Nvrtc) -> _Server:
 
 
 def _leave(server: _Server | None) -> None:
-    """Have a server wait for the next build; where this was the last one of those side by side, only one."""
+    """Keep a server for the next build; after the last of the parallel builds, end all but one."""
     global _building
     with _lock:
         _building -= 1

@@ -11,12 +11,19 @@ from kjit.engine.compile.support import SupportObject
 
 @dataclass(frozen=True)
 class Step:
-    """One command: what it makes, and from which generated text (if any).
+    """One command of a build.
 
-    `support` is set for the part of kjit that is kept from build to build; its command runs only if it is not there.
-    `reads` are files that it reads besides those of its depfile. `asking` is the command that tells what it read where
-    it misses a header (missing.py); the last word is its source. `is_of_unit` is set for those that compile a unit,
-    which take time and memory. `program` is the module beside this one that the command runs, if it is one of kjit's.
+    Attributes:
+        output: the file that it makes.
+        arguments: the program and its arguments.
+        inputs: the outputs of other commands that it reads.
+        generated: the generated files that it reads: name and text.
+        support: the object that it makes, if all modules share it; the command runs only if no build has kept it.
+        reads: files that it reads and does not list in its depfile.
+        asking: the command that lists the files it has read if a header is missing (missing.py); its last word is the
+            source.
+        is_of_unit: it compiles a unit, which takes time and memory.
+        program: the module of this package that it runs, if it is a program of kjit's.
     """
 
     output: str
@@ -39,7 +46,7 @@ class Step:
 
     @property
     def answer(self) -> str:
-        """What `asking` prints."""
+        """The file with the output of `asking`."""
         return f"{self.output}.answer"
 
     @property
@@ -49,7 +56,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Unit:
-    """What is compiled into `<name>.o`: a file, or a generated text (`path` is what it is called then)."""
+    """The source of `<name>.o`: a file, or a generated text that is called `path`."""
 
     name: str
     path: str

@@ -1,17 +1,15 @@
 """The part of kjit's headers that is compiled once for all ops.
 
-Error messages and argument checks make up most of what the C++ compiler would optimise in a small op, and they are the
-same in each. So ops are compiled with `-DKJIT_PRECOMPILED`, which leaves only declarations, and linked with objects
-made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels, `kernels` where NVRTC compiles
-these. Simulated modules have their own
-of both, and the simulator itself: an object for each file of `kjit/csrc/sim/`. An object is made by the first
-build that needs it, side by side with that build's own units, and kept in `<cache>/v1/support/<key>/`. The key is a
-hash of the compiler's identity, the flags, and the contents of all of kjit's headers: coarse, since it is only about
-the time of one small compile.
+Error messages and argument checks are most of the code that the C++ compiler would optimise in a small op, and they are
+the same in each. So ops are compiled with `-DKJIT_PRECOMPILED`, which leaves only declarations, and linked with objects
+made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels, `kernels` if NVRTC compiles
+these. Simulated modules have their own variants of `host` and `cuda`, and the simulator: an object for each file of
+`kjit/csrc/sim/`. The first build that needs an object makes it, in parallel with its own units, and keeps it in
+`<cache>/v1/support/<key>/`. The key is a hash of the compiler's identity, the flags, and the contents of all of kjit's
+headers: coarse, because a miss costs only one small compile.
 
-An object that is not as it was made, or that others could have put there, is as good as none: a build then makes it
-anew. A build never waits for another
-one here; two that start together make the same object twice.
+An object that was changed, or that another user could have written, is not used but made again. No lock is taken: two
+builds that start together both make the object.
 """
 
 from __future__ import annotations
@@ -49,8 +47,8 @@ class SupportObject:
         name: `host`, `cuda`, `kernels` or `sim_<file>`; in a build its files are called `kjit_<name>.o` and
             `kjit_<name>.o.d`.
         arguments: the compiler and its flags.
-        source: what is compiled.
-        folder: where it is kept.
+        source: the file that is compiled.
+        folder: the folder in the cache that keeps it.
     """
 
     name: str
@@ -63,10 +61,10 @@ class SupportObject:
         return f"kjit_{self.name}.o"
 
     def fetch(self, folder: Path) -> bool:
-        """Copy the object and its depfile into `folder`; False where they are not kept, or not as they were made.
+        """Copy the object and its depfile into `folder`; False if they are not in the cache, or were changed.
 
         Raises:
-            CacheError: others may write to the folders that they are kept in, and so choose what is linked.
+            CacheError: other users may write to their folders, and so choose what is linked.
         """
         self._refuse_unsafe()
         kept = self._kept()
@@ -78,7 +76,7 @@ class SupportObject:
         return True
 
     def _kept(self) -> tuple[bytes, bytes] | None:
-        """The object and its depfile, if both are kept as they were made."""
+        """The object and its depfile, if both are in the cache, unchanged."""
         root = self.folder.parents[2]
         try:
             content = read_own(self.folder / self.output, root)
@@ -86,12 +84,12 @@ class SupportObject:
         except FileNotFoundError:
             return None
         except OSError as error:
-            _log.debug("%s is made anew: %s", self.output, error)
+            _log.debug("%s is made again: %s", self.output, error)
             return None
         return (content, depfile) if depfile.startswith(_seal(content)) else None
 
     def keep(self, folder: Path) -> None:
-        """Keep what was made in `folder` for later builds. That this fails (a read-only cache) is no error."""
+        """Keep the object made in `folder` for later builds. A failure (a read-only cache) is only logged."""
         try:
             make_private(self.folder.parent)
             self._refuse_unsafe()
@@ -103,7 +101,7 @@ class SupportObject:
                 (made / f"{self.output}.d").write_bytes(_seal(content) + depfile)
                 for each in made.iterdir():
                     close_to_others(each)
-                if self._kept() is not None:  # another process was sooner, and others may be reading what it made
+                if self._kept() is not None:  # another process was first, and others may be reading its object
                     return
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(self.folder)
@@ -125,26 +123,29 @@ def support_objects(toolchain: Toolchain) -> list[SupportObject]:
     names = ("host",) if target.kind == "cpu" else ("host", "cuda")
     if toolchain.nvrtc is not None:
         names = (*names, "kernels")
+    headers = _headers_digest(simulated=target.is_simulated)
+
+    def support_object(name: str, source: Path, flags: list[str]) -> SupportObject:
+        return _support_object(name, source, flags, toolchain, headers)
+
     objects = [
-        _support_object(
-            name, _CSRC / "support" / f"{name}.cpp", support_flags(toolchain, with_cuda=name != "host"), toolchain
-        )
+        support_object(name, _CSRC / "support" / f"{name}.cpp", support_flags(toolchain, with_cuda=name != "host"))
         for name in names
     ]
     if target.is_simulated:
         flags = simulator_flags(toolchain)
         for source in simulator_sources():
             if target.kind == "sim-check" or not source.name.startswith("check"):
-                objects.append(_support_object(f"sim_{source.stem}", source, flags, toolchain))
+                objects.append(support_object(f"sim_{source.stem}", source, flags))
     return objects
 
 
 def simulator_sources() -> list[Path]:
-    """What the simulator is compiled from; `check*` only where kernels are checked."""
+    """The sources of the simulator; `check*` are for target `sim-check` only."""
     return sorted((*(_CSRC / "sim").glob("*.cpp"), *(_CSRC / "sim").glob("*.S")))
 
 
-def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolchain) -> SupportObject:
+def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolchain, headers: str) -> SupportObject:
     arguments = (str(toolchain.cxx.path), *flags)
     # Not the whole identity of the toolchain: one object serves all architectures, and CPU and CUDA modules alike.
     environment = {variable: os.environ.get(variable) for variable in COMPILER_ENVIRONMENT}
@@ -152,7 +153,7 @@ def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolch
     known = [
         arguments,
         source.read_text(encoding="utf-8"),
-        _headers_digest(simulated=toolchain.target.is_simulated),
+        headers,
         toolchain.cxx.identity(),
         cuda.identity() if cuda is not None and name != "host" else None,
         environment,
@@ -167,7 +168,7 @@ def _seal(content: bytes) -> bytes:
 
 
 def _headers_digest(*, simulated: bool) -> str:
-    """A hash of kjit's headers, the simulator's where it is used, and the part of tvm-ffi's that they include."""
+    """A hash of kjit's headers, the simulator's if it is used, and the headers of tvm-ffi that they include."""
     folder = tvm_ffi_include()
     theirs = (folder / "tvm/ffi/c_api.h", folder / "tvm/ffi/extra/c_env_api.h", folder / "dlpack/dlpack.h")
     ours = sorted((kjit_include() / "kjit").rglob("*.[hc]*"))

@@ -1,8 +1,8 @@
-"""The compile of a CUDA unit in two halves, and the sources that are left to nvcc.
+"""The compile of a CUDA unit in two halves, and the record of sources that need nvcc.
 
 Each half is preprocessed, cut (halves.py) and compiled, by NVRTC (device_compiler.py) or by the C++ compiler
-(host_compiler.py), and then they are joined (kernels_object.py). What nvcc had to compile once because NVRTC did not
-is remembered.
+(host_compiler.py); kernels_object.py joins them. Sources that NVRTC could not compile are recorded, and go to nvcc at
+once the next time.
 """
 
 from __future__ import annotations
@@ -40,30 +40,45 @@ PROGRAMS = tuple(
     os.path.join(os.path.dirname(os.path.realpath(__file__)), f"{name}.py")
     for name in ("device_compiler", "host_compiler", "kernels_object", "halves")
 )
-"""What compiles the halves of a CUDA unit, and joins them."""
+"""The programs that cut, compile and join the halves of a CUDA unit."""
 
 _CUT = ".cut.ii"
-"""How the names end of what halves.py makes."""
+"""The suffix of the files that halves.py makes."""
 
 _UNRESOLVED = re.compile(r"^ptxas fatal +: Unresolved extern function '(?P<symbol>\w+)'\n", re.MULTILINE)
 
-# Kernels in the host half, as g++ sees them; the place where it has found them is above.
-_UNDEFINED_KERNEL = re.compile(
-    r"(?:^In file included from .*\n(?: +from .*\n)*)?^.*warning: '[^\n]*' used but never defined\n(?:^ .*\n)*",
+# A kernel with a result, in PTX: `.entry (.param .b32 result) kernel(`.
+_NO_KERNEL = re.compile(
+    r"^ptxas application ptx input, line \d+; fatal +: Parsing error near '\(': syntax error\n(?:ptxas fatal .*\n)?",
     re.MULTILINE,
 )
 
-# NVRTC's optimizer of a lambda in a host function that a function for both sides is given, before it drops both.
+# A kernel that uses a variable of the host: ptxas, or the optimizer if it is static, and NVRTC's warning there.
+_HOST_VARIABLE = re.compile(
+    r"^(?:ptxas warning : Unresolved extern variable '(?P<symbol>\w+)'.*|error: Broken module found.*)\n", re.MULTILINE
+)
+_OF_HOST_VARIABLE = re.compile(r'warning #\d+-D: .*host (?:variable|member) "(?P<name>[^"\n]+)" cannot be .*')
+
+# g++'s warnings about kernels in the host half, each with the lines above it that name the place.
+_UNDEFINED_KERNEL = re.compile(
+    r"(?:^In file included from .*\n(?: +from .*\n)*)?"
+    r"^.*warning: (?:inline function )?'[^\n]*' used but never defined\n(?:^ .*\n)*",
+    re.MULTILINE,
+)
+
+# A message of NVRTC's optimizer about a host function's lambda that is passed to a `__host__ __device__` function; it
+# drops both afterwards.
 _HOST_LAMBDA = re.compile(
     r"^Global is external, but doesn't have external or weak linkage!\n.*@_Z.*Ul.*\n?", re.MULTILINE
 )
 
 
 def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ...]) -> Iterator[Step]:
-    """A CUDA unit in two halves: the host's for the C++ compiler, the device's for NVRTC, side by side.
+    """The commands that compile a CUDA unit in two halves, in parallel: the C++ compiler for the host, NVRTC for the
+    device.
 
     Raises:
-        OnlyNvccError: a flag is for nvcc alone.
+        OnlyNvccError: only nvcc has one of the flags.
     """
     nvrtc = toolchain.nvrtc
     assert nvrtc is not None
@@ -91,7 +106,7 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     flags = tuple(links.flags(host_half_flags(toolchain, spec), PLAIN_FOR_CXX))
     preprocess = preprocessed(plain, flags)
     yield preprocess
-    # What -include names has been read, and would be once more.
+    # Headers that -include names are in the preprocessed text already.
     flags = tuple(word for flag in parse(flags) if flag.meaning != "header" for word in flag.words())
     compile_cut = (*launcher, compiler, *flags, "-x", "c++-cpp-output", "-c", cut, "-o", host)
     call = (*command_of("host_compiler"), plain, cut, host, preprocess.command, *compile_cut)
@@ -114,30 +129,69 @@ def for_ptx(step: Step) -> Step:
 
 
 def said(step: Step, log: str, read: Callable[[str], str]) -> str:
-    """What a command has said to the user.
+    """The output of a command, as shown to the user.
 
     Args:
         read: the content of a file in the build's folder, by its name.
     """
     if "c++-cpp-output" in step.arguments:
         return _UNDEFINED_KERNEL.sub("", log)
-    if step.output.endswith(".cubin"):
-        log = _HOST_LAMBDA.sub("", log)
-    if step.output.endswith(".cubin") and (unresolved := _UNRESOLVED.search(log)) is not None:
-        called = _call_of_host(demangle(unresolved["symbol"]), read(step.inputs[0]))
-        return log if called is None else log[: unresolved.start()] + called + log[unresolved.end() :]
-    return log
+    if not step.output.endswith(".cubin"):
+        return log
+    log = _HOST_LAMBDA.sub("", log)
+    if _HOST_VARIABLE.search(log) is not None:
+        return _use_of_host_variable(log, read(step.inputs[0]))
+    message = None
+    if (found := _UNRESOLVED.search(log)) is not None:
+        message = _call_of_host(demangle(found["symbol"]), read(step.inputs[0]))
+    elif (found := _NO_KERNEL.search(log)) is not None:
+        message = _kernel_with_result(read(step.inputs[0]))
+    return log if found is None or message is None else log[: found.start()] + message + log[found.end() :]
+
+
+def _use_of_host_variable(log: str, unit: str) -> str:
+    """NVRTC's warnings about variables of the host in kernels, as nvcc's errors."""
+
+    def error(name: str) -> str:
+        return f'error: identifier "{name}" is undefined in device code'
+
+    symbols = [match["symbol"] for match in _HOST_VARIABLE.finditer(log) if match["symbol"]]
+    names = [base_name(demangle(symbol)) if symbol.startswith("_Z") else symbol for symbol in symbols]
+
+    def as_error(match: re.Match[str]) -> str:
+        name = base_name(match["name"])
+        return error(name) if name in names or not names else match[0]
+
+    rest = _HOST_VARIABLE.sub("", log)
+    with_errors = _OF_HOST_VARIABLE.sub(as_error, rest)
+    if with_errors != rest:
+        return with_errors
+    if not names:
+        return log
+    for file, line, text in _own_code(unit):
+        if (use := re.search(rf"\b{re.escape(names[0])}\b", text)) is not None:
+            return f"{rest}{file}({line}): {error(names[0])}\n{text}\n{' ' * use.start()}^\n"
+    return f"{rest}{error(names[0])}\n"
+
+
+def _kernel_with_result(unit: str) -> str | None:
+    """nvcc's errors about kernels that return something, of which NVRTC leaves the check to ptxas."""
+    from kjit.engine.compile import halves  # only an error needs it here
+
+    message = "a __global__ function must have a void return type"
+    return "".join(f"{file}({line}): error: {message}\n\n" for file, line in halves.kernels_with_results(unit)) or None
 
 
 def _call_of_host(signature: str, unit: str) -> str | None:
-    """What nvcc says where a kernel calls a function of the host: NVRTC has ptxas find out. None for others."""
+    """nvcc's message for a kernel that calls a host function, which with NVRTC only ptxas notices; None if the call is
+    something else."""
     if signature.startswith("__cudaCDP"):
-        told = "a kernel launches a kernel, which takes device code that is linked (-rdc=true), and kjit links none"
+        told = "a kernel launches a kernel, which needs linked device code (-rdc=true); kjit does not link device code"
         places = ((file, line) for file, line, text in _own_code(unit) if "<<<" in text)
         return "".join(f"{file}({line}): error: {told}\n\n" for file, line in itertools.islice(places, 1)) or None
     name = re.escape(base_name(signature))
     if re.search(rf"\b__device__\b[^;{{}}]*\b{name}\s*\(", unit) is not None:
-        return None  # it is for the device, and nowhere defined
+        return None  # a device function without a definition
     for file, line, text in _own_code(unit):
         if (call := re.search(rf"\b{name}\s*\(", text)) is not None:
             place = f"{file}({line}): error: "
@@ -147,16 +201,16 @@ def _call_of_host(signature: str, unit: str) -> str | None:
 
 
 def _own_code(unit: str) -> Iterator[tuple[str, int, str]]:
-    from kjit.engine.compile import halves  # which only a mistake needs here
+    from kjit.engine.compile import halves  # only an error needs it here
 
     return halves.device_lines(unit, lambda file: not file.startswith("<"))
 
 
 def why_nvcc(spec: Spec, nvrtc: Nvrtc, launcher: Path | None = None) -> str | None:
-    """Why nvcc compiles these sources: it had to before, or a launcher shares what it makes. None where there is no
-    reason."""
+    """Why nvcc compiles these sources: they needed it before, or a launcher can share its objects. None if NVRTC
+    compiles them."""
     if launcher is not None and env.cuda_compiler() != "nvrtc":
-        return f"{launcher.name} can share what it makes, and not what NVRTC makes"
+        return f"{launcher.name} can share objects of nvcc, but not of NVRTC"
     for each in (_WHOLE, _INCLUDES):
         known = open_memo().known(nvrtc.stamps[0], _question(spec, each))
         if known and (len(known) == 1 or any(known[1].encode() in Path(path).read_bytes() for path in spec.cuda_files)):
@@ -165,15 +219,15 @@ def why_nvcc(spec: Spec, nvrtc: Nvrtc, launcher: Path | None = None) -> str | No
 
 
 def remember_nvcc(spec: Spec, nvrtc: Nvrtc, reason: str, word: str | None) -> None:
-    """Note why nvcc had to compile these sources, and what is made of them as long as `word` is in them: an edit
-    elsewhere is not tried with NVRTC first."""
+    """Record why these sources needed nvcc. With a `word`, the record also holds for edited sources with the same
+    includes while they contain it, so that an edit does not cost a failed compile."""
     question = _question(spec, _WHOLE if word is None else _INCLUDES)
     open_memo().learn(nvrtc.stamps[0], question, [reason] if word is None else [reason, word])
 
 
-# Files and libraries, but for CUDA's.
+# Files and libraries, except CUDA's.
 _OTHER_CODE = re.compile(r"(?!-)|-l(?!cu|nv|nccl)|-Wl,(?:.*,)?[^-,]|-Xlinker$")
-# Types of arguments that the light headers lack: to see them here is quicker than to compile without.
+# Types of arguments that the light headers lack: a search is faster than a failed compile.
 _OWN_TYPES = re.compile(
     rb"\bstd::string\b|\b(?:Array|List|Map|Dict|Tuple|Variant)<"
     rb"|\bffi::(?:Any|AnyView|Array|Bytes|Dict|Function|List|Map|Module|Object\w*|String|Tuple|TypedFunction|Variant)\b"
@@ -183,7 +237,7 @@ _INCLUDES = re.compile(rb"^\s*#\s*include.*$", re.MULTILINE)
 
 
 def _question(spec: Spec, part: re.Pattern[bytes]) -> str:
-    """What is asked about sources of which each `part` is the same."""
+    """The name of a record about all sources that have the same text in each match of `part`."""
     headers = kjit_include() / "kjit_rtc"
     parts = [kjit.__version__, *spec.extra_cuda_cflags]
     parts += [digest(Path(path).read_bytes()) for path in PROGRAMS]
@@ -193,14 +247,14 @@ def _question(spec: Spec, part: re.Pattern[bytes]) -> str:
 
 
 class LightHeadersError(Exception):
-    """Halves that read the light headers did not compile, which may be for what these lack."""
+    """Halves did not compile with the light headers, possibly because of something these lack."""
 
 
 def refuse_light_headers(steps: list[Step], logs: list[str], read: Callable[[str], str]) -> None:
     """Raise an error if halves that did not compile read the light headers, kjit/include/kjit_light.
 
     Args:
-        logs: what the steps printed.
+        logs: the output of the steps.
         read: the content of a file in the build's folder, by its name.
 
     Raises:
@@ -212,11 +266,11 @@ def refuse_light_headers(steps: list[Step], logs: list[str], read: Callable[[str
 
 
 def needs_whole_headers(spec: Spec, nvrtc: Nvrtc) -> bool:
-    """Whether units are compiled with tvm-ffi's own headers.
+    """Whether units are compiled with tvm-ffi's own headers instead of the light ones.
 
-    That is so where sources with the same includes did not compile with the light ones before, where they name a type
-    that the light ones lack, and where they are linked with code that is compiled otherwise: it may hand on tvm-ffi's
-    own types, and its errors, which light code would not know.
+    They are if sources with the same includes did not compile with the light headers before, if they name a type that
+    the light headers lack, or if they are linked with code that kjit does not compile in halves: such code may pass on
+    tvm-ffi's own types and errors, which light code does not know.
     """
     if spec.cpp_files or any(map(_OTHER_CODE.match, spec.extra_ldflags)):
         return True
@@ -230,18 +284,18 @@ def _whole_question(spec: Spec) -> str:
 
 
 def remember_whole_headers(spec: Spec, nvrtc: Nvrtc) -> None:
-    """Note that these sources compile with tvm-ffi's own headers only."""
+    """Record that these sources compile only with tvm-ffi's own headers."""
     open_memo().learn(nvrtc.stamps[0], _whole_question(spec), [""])
 
 
 def limited(error: CompileError, toolchain: Toolchain, limit: Limit | None) -> CompileError:
-    """The error to raise where the halves do not compile.
+    """The error to raise if the halves do not compile.
 
     Args:
-        limit: why nvcc may compile them; None where it would not.
+        limit: why nvcc may compile them; None if it would not.
 
     Raises:
-        OnlyNvccError: there is an nvcc, which may.
+        OnlyNvccError: nvcc may compile them, and is installed.
     """
     if limit is None:
         return error

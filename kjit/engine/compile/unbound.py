@@ -1,14 +1,14 @@
-"""Undefined functions of a library, where its flags allow them, and what a call of one does.
+"""Stubs for the undefined functions of a library whose flags allow them: a call raises an error.
 
-A linker that binds lazily leaves such a function to the first call, and the loader ends the process there. This is run
-as a program around a first link, which finds them, and writes a unit for the second one: for each function a jump to
-what the process has under the name when the library is loaded, and else to code that throws an exception with the name.
-So `-Wl,-z,undefs` means what it says, and a call that gets there is an error as any other.
+With lazy binding, an undefined function fails at its first call, where the loader ends the process. This program runs a
+first link, which finds these functions, and writes a unit for a second one. For each function, the unit has a jump to
+the function of that name in the process, or, if there is none when the library is loaded, to code that throws an
+exception with the name. So `-Wl,-z,undefs` works as documented, and a call is an error like any other.
 
-Only what is called is dealt with. Where the address is taken, and for variables, the loader has to find the symbol.
+Only called functions get stubs. For variables, and functions whose address is taken, the loader must find the symbol.
 """
 
-# Run by file, without kjit's package: only the standard library.
+# It runs as a file, without kjit's package: it imports the standard library only.
 from __future__ import annotations
 
 import re
@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 _UNDEFINED = re.compile(r"undefined (?:hidden )?(?:reference to|symbol:) [`']?(?P<name>[\w.$@]+)")
-# What a call through the table of functions asks of the loader, by machine: x86-64 and aarch64.
+# The relocation type of a function called through the PLT, by machine: x86-64 and aarch64.
 _JUMP_SLOTS = {62: 7, 183: 1026}
 _RELA, _DYNSYM = 4, 11
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -40,7 +40,7 @@ namespace {
   const std::string name = readable != nullptr ? readable : symbol;
   std::free(readable);
   throw std::runtime_error("undefined function: " + name +
-                           " was called, which neither a source of the module nor a library of its link defines");
+                           " was called; no source and no library of the module defines it");
 }
 
 void* find(const char* symbol, void (*otherwise)()) {
@@ -66,7 +66,7 @@ void* find(const char* symbol, void (*otherwise)()) {
 
 
 def called(library: bytes) -> set[str]:
-    """The functions that a shared library calls through its table of functions, by symbol."""
+    """The symbols of the functions that a shared library calls through its PLT."""
     (machine,) = struct.unpack_from("<H", library, 18)
     (sections_at,) = struct.unpack_from("<Q", library, 40)
     size, count = struct.unpack_from("<HH", library, 58)
@@ -91,7 +91,7 @@ def unit(symbols: Sequence[str]) -> str:
 
 
 def asks(flags: Sequence[str]) -> bool:
-    """Whether the flags of a link allow functions that are defined nowhere, and do not have all bound when it loads."""
+    """Whether the flags of a link allow undefined functions, and do not require binding all of them at load."""
     words = list(_words(flags))
     chosen = [words[index + 1] for index, word in enumerate(words[:-1]) if word == "-z"]
     return ("undefs" in chosen or "lazy" in chosen) and "now" not in chosen
@@ -104,7 +104,7 @@ def _words(flags: Sequence[str]) -> Iterator[str]:
 
 
 def main(library: str, target: str, *link: str) -> int:
-    """Link `library` by the command `link`, and write the unit `target` with what it lacks."""
+    """Run the command `link`, which makes `library`, and write its stubs to the unit `target`."""
     done = subprocess.run(link, capture_output=True, text=True, errors="surrogateescape", check=False)
     printed = done.stdout + done.stderr
     if done.returncode != 0:

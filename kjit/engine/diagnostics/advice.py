@@ -169,7 +169,7 @@ def _of_flags(text: str, given: Given) -> str | None:
         where = _where(["-ccbin", "--compiler-bindir"], given)
         return f"take -ccbin out of {where}: kjit gives nvcc the compiler that CXX names" if where else _FLAGS
     if _STRAY_WORD.search(text) is not None and (stray := _stray_word(given)) is not None:
-        return f"'{stray[0]}' in {stray[1]} is no option, and taken for a file to compile: take it out"
+        return f"'{stray[0]}' in {stray[1]} is not an option, so the compiler takes it for a source: take it out"
     if _UNKNOWN_OPTION.search(text) is None:
         return None
     match = _OPTION.search(text)

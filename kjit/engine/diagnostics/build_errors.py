@@ -34,7 +34,7 @@ _LITTLE_ROOM = 64 << 20
 _OWN_PROGRAM = re.compile(
     r"from kjit\.engine\.compile\.(?P<module>\w+) import |/kjit/engine/compile/(?:\w+/)?(?P<file>\w+)\.py$"
 )
-# What device_compiler.py says of NVRTC itself; of options NVRTC says more.
+# Errors about NVRTC itself, from device_compiler.py; those about options have more lines, from NVRTC.
 _BY_NVRTC = re.compile(
     r"^nvrtc: error: (?!unrecognized |invalid |unsupported |missing |failed with an internal)(?P<words>.*?)\.?$",
     re.MULTILINE,

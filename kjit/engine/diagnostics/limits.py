@@ -1,16 +1,17 @@
-"""Mistakes in CUDA sources, and limits of NVRTC: which of the two the compilers of the halves have found.
+"""Mistakes in CUDA sources, distinguished from limits of NVRTC by the errors of both halves.
 
-What NVRTC cannot do is compiled by nvcc. A mistake is not: nvcc would say the same once more, a second later. NVRTC is
-nvcc's own front end and has its words, and the host half is for the compiler that nvcc calls. So a mistake is certain
-where
+Code that NVRTC does not support is compiled by nvcc. A mistake is reported at once: nvcc would report the same a second
+later, since NVRTC is its front end with the same messages, and the compiler of the host half is the one that nvcc
+calls. An error is certainly a mistake if
 
-- ptxas refused what was made of a kernel, or a C++ compiler a unit without kernels, or the linker what is no kernel;
+- ptxas rejects the code of a kernel, a C++ compiler rejects a unit without kernels, or the linker misses a symbol that
+  is not a kernel;
 - the preprocessor misses a header of the host half, which nvcc reads with the same flags;
-- NVRTC and the C++ compiler both refuse a line of the op;
-- NVRTC refuses code for the device, which the other does not see, in a file of the op (or of kjit, which all goes
-  through NVRTC), and not for want of a name that a library may have for nvcc alone.
+- NVRTC and the C++ compiler both reject a line of the op;
+- NVRTC rejects device code, which the other compiler does not see, in a file of the op (or of kjit, whose headers all
+  compile with NVRTC), unless it misses a name that a library may define for nvcc alone.
 
-Anything else is taken to be a limit: nvcc decides. That is the right answer in each case, and a slow one in few.
+Every other error counts as a limit, and nvcc decides. That is always correct, and seldom slow.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from kjit.engine.diagnostics.messages import Message, parse, plain
 from kjit.engine.diagnostics.symbols import base_name
 from kjit.engine.toolchain.locations import kjit_include
 
-# The line that a missing token is noticed at is another one for each compiler.
+# Compilers report a missing token on different lines.
 _NEAR = 2
 
 _NAMED = re.compile(r"^(?:error: )(?P<text>only nvcc.*)$", re.MULTILINE)
-"""What kjit's programs say of units that they know to be for nvcc."""
+"""An error of kjit's programs about a unit that only nvcc compiles."""
 _OF_NVRTC = re.compile(
     r"^nvrtc: error: (?P<text>(?:unrecognized|invalid|unsupported|missing|failed with an internal error).*)$",
     re.MULTILINE,
 )
-"""What NVRTC says without a place: of options, and where a source is too much for it."""
+"""An error of NVRTC without a place: about an option, or an internal one."""
 _MISSING = re.compile(r"(?P<name>\S+): No such file or directory$|'(?P<clang>[^']+)' file not found$")
 _LACKING = re.compile(
     r'identifier "(?P<name>\w+)" is undefined|has no (?:actual )?member "(?P<member>\w+)"'
@@ -57,8 +58,8 @@ _OF_CUDA = re.compile(r"(?:threadIdx|blockIdx|blockDim|gridDim|warpSize)|__\w+")
 
 
 def shown(broken: Sequence[tuple[Step, str]]) -> list[tuple[Step, str]]:
-    """Of the commands that failed, with what they printed, those whose words are shown: where NVRTC refused a unit,
-    nvcc would not have come to the host's compiler."""
+    """The failed commands, with their output, that are shown to the user. If NVRTC rejected a unit, the host half is
+    not: nvcc would not have started the host compiler."""
     named = [(step, log) for step, log in broken if _NAMED.search(log)]
     refused = {_unit(step) for step, _ in broken if step.output.endswith(".cubin")}
     return named or [(step, log) for step, log in broken if not (_is_host(step) and _unit(step) in refused)]
@@ -69,8 +70,7 @@ class Limit(NamedTuple):
 
     Attributes:
         reason: the end of a sentence.
-        word: what in the op's sources it comes from, whatever else is in them: a name, or the lines with `#include`.
-            None where that is not known.
+        word: the name in the op's sources that needs nvcc, or `#include` if a header does; None if that is unknown.
     """
 
     reason: str
@@ -78,13 +78,13 @@ class Limit(NamedTuple):
 
 
 class Halves:
-    """What the commands of a build in two halves said that failed.
+    """The failed commands of a build in two halves.
 
     Args:
-        broken: the commands that failed, with what they printed.
+        broken: the commands that failed, with their output.
         steps: all commands of the build.
         files: the owners of the files that compilers name.
-        read: the content of a file in the build's folder, by its name; empty where there is none.
+        read: the content of a file in the build's folder, by its name; empty if there is none.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class Halves:
         self._read = read
 
     def limit(self) -> Limit | None:
-        """Why nvcc may compile what these commands refused; None where it would not, or where a tool broke and has said
-        nothing about the sources."""
+        """Why nvcc may compile the rejected sources; None if it would not, or if a tool failed without a message about
+        the sources."""
         uncertain: list[Message] = []
         for step, log in self._broken:
             log = plain(log)
@@ -119,10 +119,10 @@ class Halves:
         return Limit(_words(uncertain[0]), "#include" if is_of_headers else None)
 
     def _is_certain(self, step: Step, message: Message) -> bool:
-        """Whether nvcc would refuse this, too."""
+        """Whether nvcc would certainly report this error too."""
         if step is self._steps[-1]:
             if "anonymous namespace" in message.text and "is defined twice" in message.text:
-                return False  # two units are joined, in which kernels, or what clang sees, are no unit's own
+                return False  # two units that both define it: kernels, and for clang everything, become global
             return not message.symbol or not self._may_be_for_device(base_name(message.symbol))
         if not _is_device(step) and not _is_host(step):
             return True  # a unit without kernels
@@ -131,7 +131,7 @@ class Halves:
         if step.output.endswith(".ii") and _is_host(step):
             return _MISSING.search(message.text) is not None or self._is_ours(message.file)
         if _is_host(step):
-            return False  # NVRTC has the last word
+            return False  # NVRTC decides
         if self._is_refused_by_both(step, message):
             return True
         return step.output.endswith(".cubin") and self._is_own_mistake(step, message)
@@ -177,7 +177,7 @@ class Halves:
         return True
 
     def _device_code(self, step: Step) -> set[tuple[str, int]]:
-        """The lines of functions for the device in the files of the op and of kjit."""
+        """The lines of device functions in the files of the op and of kjit."""
         if step.output not in self._lines:
             found = halves.device_lines(self._read(step.inputs[0]), self._is_ours)
             self._lines[step.output] = {(self._files.absolute(file), line) for file, line, _ in found}
@@ -189,7 +189,7 @@ class Halves:
 
     @cached_property
     def _words_of_libraries(self) -> set[str]:
-        """All names in the headers of CUDA, the C++ library and tvm-ffi, as host code sees them."""
+        """All names in the headers of CUDA, the C++ library and tvm-ffi, preprocessed for the host."""
         words: set[str] = set()
         for step in self._steps:
             if step.output.endswith(".ii") and not _is_device(step):
@@ -199,7 +199,7 @@ class Halves:
         return words
 
     def _may_be_for_device(self, name: str) -> bool:
-        """Whether a symbol that the linker misses may be a kernel, or code for the device that host code calls."""
+        """Whether a symbol that the linker misses may be a kernel, or a device function that host code calls."""
         if _OF_CUDA.fullmatch(name):
             return True
         declared = re.compile(rf"__attribute__\(\((?:global|device)\)\)[^;{{}}]*\b{re.escape(name)}\s*[(<]")
@@ -228,4 +228,4 @@ def _unit(step: Step) -> str:
 
 def _words(message: Message) -> str:
     place = f" ({os.path.basename(message.file)}:{message.line})" if message.file else ""
-    return f"without it there is an error: {message.text}{place}"
+    return f"without nvcc there is an error: {message.text}{place}"

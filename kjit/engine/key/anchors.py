@@ -24,12 +24,12 @@ class Anchors:
     """Named folders that may move, and paths relative to them."""
 
     def __init__(self, folders: Iterable[tuple[str, str]], asked: Iterable[Look] = ()) -> None:
-        """`folders` are `(name, folder)`; of several folders with one name, the first is the current one. `asked` lists
-        the questions to the disk that found them."""
+        """`folders` are `(name, folder)`; of several folders with one name, the first is the current one. `asked` are
+        the queries of the file system that found them."""
         self.asked = tuple(asked)
         self._folders = tuple(folders)
         self._home = dict(reversed(self._folders))
-        # The deepest first: kjit's own folder may lie inside a project.
+        # The deepest first: kjit's own folder may be inside a project.
         self._by_depth = sorted(((f"{folder}/", name) for name, folder in self._folders), key=lambda x: -len(x[0]))
 
     @classmethod
@@ -52,7 +52,7 @@ class Anchors:
         return "", path
 
     def absolute(self, anchor: str, path: str) -> str | None:
-        """The inverse of `relative` on this machine; None if there is no such anchor here."""
+        """The inverse of `relative` on this machine; None if there is no such anchor."""
         if not anchor:
             return path
         home = self._home.get(anchor)
@@ -64,7 +64,7 @@ class Anchors:
         return [folder for name, folder in self._folders if name.startswith("project")]
 
     def written(self, path: str) -> str:
-        """`{project}/csrc/scale.cuh`: for keys and for people."""
+        """`{project}/csrc/scale.cuh`: for keys, and for display."""
         anchor, rest = self.relative(path)
         return path if not anchor else f"{{{anchor}}}/{rest}" if rest else f"{{{anchor}}}"
 
@@ -73,7 +73,7 @@ class Anchors:
 def _installed() -> tuple[tuple[str, str], ...]:
     """The packages whose headers every module uses."""
     package = os.path.dirname(os.path.abspath(kjit.__file__))
-    # A package may be reached through a link: both names count.
+    # A package may be reached through a link: both paths are its own.
     folders = [("kjit", os.path.realpath(package)), ("kjit", package), ("tvm_ffi", str(tvm_ffi_include().parent))]
     return tuple(dict.fromkeys(folders))
 
@@ -108,14 +108,14 @@ def straight(path: str) -> str:
 
 
 def has_any(folder: str, names: Iterable[str]) -> bool:
-    """Whether one of these is in the folder."""
-    # Not Path.exists, which raises if a folder must not be read.
+    """Whether one of these files is in the folder."""
+    # Not Path.exists, which raises if a folder is not readable.
     return any(looks.exists(f"{folder}/{name}") for name in names)
 
 
 @lru_cache(maxsize=1024)
 def _project(folder: str) -> tuple[str, list[Look]]:
-    """The nearest parent folder with one of `PROJECT_FILES`, else `folder` itself; and the questions to the disk."""
+    """The nearest parent folder with one of `PROJECT_FILES`, else `folder` itself; and the file system's answers."""
     with looks.noted() as taken:
         parent = folder
         while not has_any(parent, PROJECT_FILES):

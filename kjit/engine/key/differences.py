@@ -1,4 +1,4 @@
-"""Differences between the inputs of two cache keys, as sentences for people."""
+"""Differences between the inputs of two cache keys, as sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
     """The changes from one `inputs` document to another, one line each."""
     lines: list[str] = []
-    # The complete flags repeat the other sections; only they differ if kjit's defaults changed.
+    # The complete flags contain those of the other sections; they alone differ if kjit's defaults have changed.
     for section in ("module", "toolchain", "versions", "flags"):
         before, after = old.get(section), new.get(section)
         if isinstance(before, dict) and isinstance(after, dict) and (section != "flags" or not lines):

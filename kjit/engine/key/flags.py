@@ -1,11 +1,12 @@
-"""Files and folders in compiler flags.
+"""Compiler flags, parsed: files, folders and macros in them.
 
-The only module that knows how g++, clang and nvcc spell their options: a value in the same word (`-I/include`), in the
-next one (`-I /include`) or after a `=` (`--include-directory=/include`), several values with commas between them
-(nvcc), a list of flags for another compiler (`-Xcompiler`, `-Wp,`), a file of further options (`@file`, `-optf`).
+The only module that depends on how g++, clang and nvcc spell options: a value in the same word (`-I/include`), in the
+next one (`-I /include`) or after a `=` (`--include-directory=/include`), several values separated by commas (nvcc), a
+list of flags for another compiler (`-Xcompiler`, `-Wp,`), a file of further options (`@file`, `-optf`).
 
-Relevant are folders to search and files to read: their contents affect the build, their location does not. All other
-words stay as they are, so that `-Wl,-rpath,/lib` and `-DDATA="/data"`, which end up in the library, keep their paths.
+In a key, folders to search and files to read are relative to anchors: their contents affect the build, their location
+does not. All other words are unchanged, so that `-Wl,-rpath,/lib` and `-DDATA="/data"`, which end up in the library,
+keep their paths.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ Meaning = Literal[
     "word",  # one word for another program
     "macro",
     "value",  # something else
-    "",  # a word that is no option, or one without a value
+    "",  # a word that is not an option, or an option without a value
 ]
 
-# In the same word or in the next one, as g++ and clang take them.
+# Options of g++ and clang with a value in the same word or in the next one.
 _JOINED_OR_NEXT: dict[str, Meaning] = {
     "-I": "headers",
     "-iquote": "headers",
@@ -55,7 +56,7 @@ _JOINED_OR_NEXT: dict[str, Meaning] = {
     "-isysroot": "value",
     "-x": "value",
 }
-# After a `=` or in the next word.
+# Options of g++ and clang with a value after a `=` or in the next word.
 _EQUALS_OR_NEXT: dict[str, Meaning] = {
     "--include-directory": "headers",
     "--include-directory-after": "headers",
@@ -84,7 +85,7 @@ _NEXT: dict[str, Meaning] = {
 }
 _AFTER_COMMA: dict[str, Meaning] = {"-Wp": "list"}
 
-# nvcc's take their value in any of the three ways.
+# Options of nvcc: the value is in the next word or after a `=`, for some also in the same word.
 _OF_NVCC: dict[str, Meaning] = {
     "-I": "headers",
     "--include-path": "headers",
@@ -178,7 +179,7 @@ class Flag(NamedTuple):
     Attributes:
         name: `-I`; empty for a word that is not a known option.
         value: of that option, or the whole word.
-        between: the separator: nothing, `=` or `,`; None if the value is a separate word.
+        between: the separator: empty, `=` or `,`; None if the value is a separate word.
     """
 
     name: str
@@ -209,7 +210,7 @@ def parse(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[Flag]:
         flag = split(word)
         if flag.between is None:
             following = next(rest, None)
-            # The compiler will report a missing value.
+            # The compiler reports a missing value.
             yield Flag("", word) if following is None else flag._replace(value=following)
         else:
             yield flag
@@ -273,7 +274,7 @@ def _expand(words: Iterable[str], dialect: Dialect, inside: tuple[str, ...]) -> 
 
 
 def words_of_file(path: str) -> list[str]:
-    """The words in an options file; none if it cannot be read, which the compiler will report."""
+    """The words in an options file; none if it cannot be read, which the compiler reports."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return _words(file.read(), _WORD_OF_FILE)
@@ -321,7 +322,7 @@ def _map(
         elif flag.meaning == "list":
             listed = _listed(flag)
             mapped = _map(listed, change, "c++", meanings)
-            if mapped != listed:  # else unchanged: its quotes count
+            if mapped != listed:  # else it is unchanged, including its quotes
                 value = ",".join(re.sub(r"([\\,])", r"\\\1", word) for word in mapped) or None
         if value is not None:
             changed += flag._replace(value=value).words()

@@ -16,20 +16,20 @@ Four cases need more:
 - A new file may shadow a header that was read, in a folder that is searched earlier. The times of such folders are
   recorded; if one changed, the files in it are compared with the names that the compiler may have searched for
   (conservatively: a needless compile is better than a wrong hit).
-- A file may appear that was tested by `__has_include`. Its name is searched for in the same folders; if the name cannot
-  be read from the text, any new file in them is a miss. If an `#include` or `__has_include` leaves a folder (`../`), or
-  `/usr/include` is searched, no folder is watched: all paths that such a name can mean are recorded, each with whether
-  the file exists. So are the paths where a linker searches for a library, and dangling links.
+- A file may appear that `__has_include` tested for. Its name is searched for in the same folders; if the name is not
+  literally in the text, any new file in them is a miss. For an `#include` or `__has_include` that leaves a folder
+  (`../`), and in `/usr/include`, no folder is watched: all paths that such a name can mean are recorded, each with
+  whether the file exists. So are the paths where a linker searches for a library, and dangling links.
 - A header may change while the compiler runs (observation.py).
 
 A path is recorded as the compiler wrote it, starting from the including file: `/home/me/app/csrc/../../inc/a.h` is
 `csrc/../../inc/a.h` of its project, so that a second copy of the whole tree compares its own `inc/a.h`. Other paths are
-recorded as they are. A module that is valid in one copy only (own_place.py) is recorded with the location of that copy.
+recorded unchanged. A module that is valid in one copy only (own_place.py) is recorded with the location of that copy.
 
 Headers that come with a compiler, a toolkit or tvm-ffi (system_headers.py) are not recorded.
 
-Known gaps: a file that inline assembly reads (`.incbin`), which no compiler reports; a header that is edited during its
-first compile on a file server whose clock is behind ours.
+Known gaps: a file that inline assembly reads (`.incbin`), which no compiler reports, if its absolute path is not
+literally in the text; a header that is edited during its first compile on a file server whose clock is slow.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from kjit.runtime.recall import telling as telling
 # Separates paths in one string; no path contains it. One long string is parsed faster than hundreds of short ones.
 SEPARATOR = "//"
 
-# Searched before `/usr/include` by every compiler that searches that.
+# Every compiler that searches `/usr/include` searches this folder before it.
 LOCAL_INCLUDE = "/usr/local/include"
-# Changes often, and has no header of the op: searched last, so that nothing in it shadows a header.
+# They change often, and have no header of the op: searched last, so nothing in them shadows a header.
 PACKAGES_INCLUDE = ("/usr/include", f"/usr/include/{platform.machine()}-linux-gnu")
 
 
@@ -102,13 +102,14 @@ class Reads:
     """The files that a compile read in addition to the direct sources.
 
     Attributes:
-        headers: compared on every lookup.
+        headers: compared on every look-up.
         system: the names of the headers that are not compared, and those tested by `__has_include`; each after a `/`,
             joined by `//`.
         roots: `(anchor, path)` of the folders that the compiler searches before those of system headers.
         folders: the roots, and the folders in them where a new file could shadow a header.
-        present: `(anchor, path)` of the files there with the name of a header. Some were read, others are found later.
-        sought: places outside of those folders.
+        present: `(anchor, path)` of the files in them with the name of a header: those that were read, and those found
+            later in the search.
+        sought: paths outside of these folders.
         every_file: whether any new file in the folders may have been searched for.
         places: the required locations of projects.
     """
@@ -127,13 +128,13 @@ class Reads:
         """The inverse of `to_json`.
 
         Raises:
-            KeyError, TypeError, ValueError: it did not write this.
+            KeyError, TypeError, ValueError: the document is not one of its.
         """
         system = document["system"]
         if not isinstance(system, str):
             raise TypeError("a record's system headers are one string")
         if not isinstance(every_file := document["every_file"], bool):
-            raise TypeError("either any new file counts or not")
+            raise TypeError("a record's every_file is true or false")
         return cls(
             tuple(Header._make(row) for row in _rows(document["headers"])),
             system,
@@ -170,7 +171,7 @@ class Reads:
             with newer times.
 
         Raises:
-            TypeError, ValueError: this was read from a record that holds something else.
+            TypeError, ValueError: the record was malformed.
         """
         for anchor, folder, why in self.places:
             if anchors.absolute(anchor, "") != folder:
@@ -185,7 +186,7 @@ class Reads:
             return watched
         for anchor, path, is_there in self.sought:
             if os.path.isfile(anchors.absolute(anchor, path) or "") != is_there:
-                return f"{_named(anchors, anchor, path)} is {'gone' if is_there else 'new'}, and was looked for"
+                return f"{_named(anchors, anchor, path)} is {'gone' if is_there else 'new'}, and was searched for"
         if headers is self.headers and watched is self.folders:
             return self
         return replace(self, headers=headers, folders=watched)
@@ -252,7 +253,7 @@ class Reads:
         known = frozenset(self.present)
         for anchor, path in present:
             if (anchor, path) not in known:
-                may = "be one that was asked for" if self.every_file else "come before a header of that name"
+                may = "be one that was searched for" if self.every_file else "shadow a header of that name"
                 return f"{_named(anchors, anchor, path)} is new and may {may}"
         # A recent time would be no better than the recorded one: both mean another comparison.
         is_young = any(folder.ctime_ns == YOUNG for folder in folders)
@@ -264,7 +265,7 @@ def watch(
 ) -> tuple[tuple[Folder, ...], tuple[tuple[str, str], ...]]:
     """The folders to watch, and the files in them with the name of a header.
 
-    A name is any suffix of a header's path, as the part that the `#include` contained is unknown. A dangling link
+    A name is any suffix of a header's path, because the part that the `#include` contained is unknown. A dangling link
     counts as a file, and as a folder if a folder has that name.
 
     Args:
@@ -325,7 +326,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
-        return []  # no such folder yet: `dated` notices when there is one
+        return []  # no such folder yet: `dated` notices when it appears
 
 
 def _named(anchors: Anchors, anchor: str, path: str) -> str:

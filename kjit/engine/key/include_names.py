@@ -1,11 +1,11 @@
 """Names in sources that may refer to files which did not exist during the compile.
 
-`__has_include` tests for a file that may appear later. A name with `../` leaves the searched folders, and may mean
+`__has_include` tests for a file that may appear later. A name with `../` leaves the searched folders, and may refer to
 another file once that exists. Both are found in the text, conservatively: a needless compile is better than a wrong
 hit.
 
-The name may be given to `__has_include` by a macro, stringised, or through an alias. If it is not literally in the
-text, the file is unknown, and any new file in the searched folders may be the one.
+The name in a `__has_include` may come from a macro, a stringised argument or an alias. If it is not literally in the
+text, the file is unknown, and any new file in the searched folders counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE = re.compile(rb"\b(?:__h|__ha|__has|__has_|__has_i\w{0,5}|__has_e\w{0,3}|
 _LITERAL = re.compile(rb"\s*\(\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")\s*\)")
 # GCC's own macros that look like the folder of a header.
 _MACROS_OF_GCC = (b"linux", b"unix")
-# The operator, or its parts, are in an `#if` or in the definition of a macro in it.
+# The operator, or its parts, are in an `#if` or in the definition of a macro that an `#if` uses.
 _DIRECTIVE = re.compile(rb"^[ \t\f\v\r]*(?:#|%:).*", re.MULTILINE)
 # A test for the operator itself is not about a file.
 _IF_DEFINED = re.compile(rb"\bdefined\s*(?:\(\s*\w+\s*\)|\w+)|(?:#|%:)[ \t]*(?:ifn?def|elifn?def|undef)[ \t]+\w+")
@@ -39,9 +39,9 @@ class Names(NamedTuple):
     """The names that files include or test for.
 
     Attributes:
-        asked: the names that the op's files give to `__has_include`, except those in `climbing`.
-        by_others: those that the files of compilers and toolkits give it.
-        included: those that they include, with the folder of the file.
+        asked: the names that the op's files test for with `__has_include`, except those in `climbing`.
+        by_others: the names that the files of compilers and toolkits test for.
+        included: the names that the op's files include, with the folder of the file.
         climbing: names with a `../` that the op's files test for or include, with the folder of the file.
         is_known: whether the op's files test for no others. If they may, `asked` has those that are literally in the
             text.
@@ -55,11 +55,11 @@ class Names(NamedTuple):
 
 
 def names_in(own: Mapping[str, bytes], others: Mapping[str, bytes], flags: bytes, definitions: Definitions) -> Names:
-    """The names that files test for by `__has_include`, and those with a `../`.
+    """The names that files test for with `__has_include`, and those with a `../`.
 
     Args:
-        own: the op's files as they were read, by path.
-        others: those of compilers and toolkits, and kjit's own.
+        own: the contents of the op's files, by path.
+        others: those of the files of compilers, toolkits and kjit.
         flags: the macros that flags define, as `#define` lines.
         definitions: the macros of all these.
     """
@@ -98,7 +98,7 @@ def names_in(own: Mapping[str, bytes], others: Mapping[str, bytes], flags: bytes
 
 
 def _readable(text: bytes) -> bytes:
-    """`text` with continued lines joined, and without comments between the words of a directive. (To find all other
+    """`text` with continued lines joined, and without comments between the words of a directive. (Finding all other
     comments would double the time.)"""
     text = joined(text)
     return without_comments(text) if _COMMENT_INSIDE.search(text) is not None else text
@@ -112,7 +112,7 @@ def _has_piece(text: bytes) -> bool:
 
 
 def _lines_that_may_ask(text: bytes) -> bytes:
-    """The relevant few of the megabytes of lines in the headers of compilers and toolkits."""
+    """The few relevant lines in the headers of compilers and toolkits, which have megabytes."""
     if b"has_include" not in text and b"HAS_INCLUDE" not in text:
         return b""
     return b"\n".join(line for line in joined(text).split(b"\n") if b"has_include" in line or b"HAS_INCLUDE" in line)
@@ -147,7 +147,7 @@ def _asked_in(text: bytes, asking: re.Pattern[bytes], macros: Container[bytes]) 
 
 
 def _passes_on(rest: bytes, parameters: list[bytes]) -> bool:
-    """Whether a macro's definition ends here, or goes on with one of its parameters in parentheses: then the name is
-    where the macro is used."""
+    """Whether a macro's definition ends here, or continues with one of its parameters in parentheses: then each use of
+    the macro has the name."""
     argument = _ARGUMENT.match(rest)
     return not rest.strip() if argument is None else argument[1] in parameters

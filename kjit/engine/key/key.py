@@ -1,16 +1,16 @@
 """Cache keys: a hash of everything known before a compile that can change its result.
 
-The hash is over one document, `inputs`, which is kept in the artifact's record, so that a miss can report what differs
-(differences.py) instead of "not found". The headers, which are known only after a compile, are handled by headers.py.
+The hash is over one document, `inputs`, which is kept in the artifact's record, so that a miss can report the
+differences (differences.py). The headers, which are known only after a compile, are handled by headers.py.
 
-Paths that a compiler searches are written relative to an anchor (anchors.py). A path inside `-DDATA="..."` ends up in
-the library, and stays part of the key as it is.
+Paths that a compiler searches are relative to an anchor (anchors.py). A path inside `-DDATA="..."` ends up in the
+library, and is part of the key unchanged.
 
 Half of the document, the compilers and the flags, is the same for most modules of a program. Its hash is computed once
 for each combination (`_surroundings`), and the document is assembled only when it is read: on a miss.
 
-The trade-off: each source is read on every look-up (five microseconds), although its size and time would usually do. In
-return, an edited source is never missed.
+The trade-off: each source is read on every look-up (five microseconds), although its size and time would usually be
+sufficient. In return, an edited source is never missed.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _AT_ONCE = 65536
 
 @dataclass(frozen=True)
 class FileState:
-    """A file at the time when it was read.
+    """A file at the time of reading.
 
-    `ctime_ns` is the kernel's time of the last change, which no tool can set back.
+    `ctime_ns` is the kernel's time of the last change, which no tool can set.
     """
 
     path: str
@@ -77,8 +77,9 @@ class Key:
     Attributes:
         key1: the hash of everything in `inputs`, hexadecimal.
         source_key: the hash of its part `module`, without the compilers: equal on all machines.
-        sources: the direct sources, as they were read for this key.
-        module, surroundings: the two halves of `inputs`.
+        sources: the direct sources, as read for this key.
+        module: the half of `inputs` about the spec.
+        surroundings: the other half.
     """
 
     variant: Variant
@@ -94,7 +95,7 @@ class Key:
         """The key of `variant` when built with `toolchain`.
 
         Raises:
-            UsageError: a source is not there.
+            UsageError: a source does not exist.
         """
         spec = variant.spec
         anchors = Anchors.of(spec)
@@ -123,13 +124,13 @@ def source_key_of(spec: Spec, target: str) -> str:
     """The `source_key` of a spec's keys for a target (in the form of `str(Target)`); needs no compiler.
 
     Raises:
-        UsageError: a source is not there.
+        UsageError: a source does not exist.
     """
     return digest_of(_module(spec, target, Anchors.of(spec), _sources(spec)))
 
 
 def _digest_of_source(content: bytes) -> str:
-    """`digest` with a cache, as the variants of an op have the same sources."""
+    """`digest` with a cache, because the variants of an op have the same sources."""
     return _remembered_digest(content) if len(content) <= _AT_ONCE else digest(content)
 
 
@@ -206,7 +207,8 @@ def _source(spec: Spec, path: str) -> FileState:
         own = os.path.join(os.path.dirname(os.path.abspath(kjit.__file__)), "csrc", "")
         raise UsageError(
             f"the source '{path}' of module '{spec.name}' cannot be read ({error.strerror}).",
-            hint=f"a relative path is one in kjit's own csrc: write Path(__file__).parent / '{path.removeprefix(own)}'"
+            hint="relative paths are in kjit's own csrc; for your own file, write "
+            f"Path(__file__).parent / '{path.removeprefix(own)}'"
             if path.startswith(own)
             else "correct the path where the module is declared",
         ) from None

@@ -1,8 +1,8 @@
 """The files that a compile read, and whether one of them changed during the compile.
 
-The files that the compiler lists are read right after it: the states for the record (headers.py), and other files,
-existing or not, that could have made a difference. A header that was written while the compiler ran, or whose folder
-was replaced, is found by times (`Observation.changed_since`).
+The files that the compiler lists are read right after it, for the record (headers.py); so are other files, existing or
+not, that could have been read instead. A header that was written while the compiler ran, or whose folder was replaced,
+is found by times (`Observation.changed_since`).
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class Observation:
 
         Args:
             start_ns: its start, from `Start`.
-            before: known states from before the start. They take precedence, so that a file server whose clock is ahead
-                of ours does not make every file look new.
+            before: known states from before the start. They take precedence, so that on a file server whose clock is
+                fast, not every file counts as new.
         """
         changed = []
         moved: dict[str, bool] = {}
@@ -154,7 +154,7 @@ class _Read:
         headers: the headers to compare.
         system: the names of those that come with a compiler, a toolkit or tvm-ffi, each after a `/`.
         own: the contents of the op's files.
-        others: the contents of the system's and of kjit's files.
+        others: the contents of the system's and kjit's files.
     """
 
     sources: Mapping[str, FileState]
@@ -197,7 +197,7 @@ class Start:
     def now(cls) -> Start:
         """Wait some milliseconds, until every file written before is older than any file written after.
 
-        Since Linux 6.13 a file may have the exact time of its change, which is ahead of the coarse clock of other
+        Since Linux 6.13 a file may have the exact time of its change, which is later than the coarse clock of other
         files: the coarse clock has to pass the exact current time.
         """
         called_ns, patience_ns = time.time_ns(), time.monotonic_ns() + _PATIENCE_NS
@@ -212,8 +212,8 @@ class Start:
 
 
 def now_ns() -> int:
-    """The time that the kernel gives to a file that changes now: on Linux that of the last tick, some milliseconds
-    ago."""
+    """The time that the kernel gives to a file that changes now: on Linux that of the last tick, up to some
+    milliseconds ago."""
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns()
 
 
@@ -221,7 +221,7 @@ _ABSOLUTE_PATH = re.compile(rb'"(/[^"\\\n]+)\\?"')
 
 
 def _assembled(texts: Iterable[bytes]) -> list[str]:
-    """The files that inline assembly may read, which no compiler lists: all that are named in a text."""
+    """The files that inline assembly may read, which no compiler lists: all existing absolute paths in the texts."""
     texts = list(texts)
     if not any(b"incbin" in text for text in texts):
         return []
@@ -232,7 +232,7 @@ def _assembled(texts: Iterable[bytes]) -> list[str]:
 def _among_packages(names: Names) -> Iterator[str]:
     """The paths in `/usr/include` of the files that are tested for.
 
-    If any new entry counts (`watch`), paths in a folder that does not exist need no look.
+    If any new entry counts (`watch`), paths in a folder that does not exist are not needed.
     """
     for folder in PACKAGES_INCLUDE:
         for name in names.asked:
@@ -266,7 +266,7 @@ def _normal(path: str) -> str:
     if ".." not in path.split("/"):
         return path
     normal = os.path.normpath(path)
-    with contextlib.suppress(OSError):  # gone since it was read; the comparison will notice
+    with contextlib.suppress(OSError):  # removed since it was read; the comparison notices that
         if not os.path.samefile(path, normal):
             normal = os.path.realpath(path)
     return normal
@@ -277,7 +277,7 @@ def _text(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError:
-        return b""  # the comparison will notice
+        return b""  # the comparison notices that
 
 
 def _state(path: str) -> FileState:
@@ -299,7 +299,7 @@ def _undigested(path: str) -> FileState:
 def _has_moved(path: str, start_ns: int, known: dict[str, bool]) -> bool:
     """Whether a parent folder of `path`, or a link in it, may be newer than `start_ns`.
 
-    Then the file itself may be old and still not the one that the compiler read.
+    Then the file may be old, and yet not the one that the compiler read.
     """
     folder = os.path.dirname(path)
     if folder not in known:

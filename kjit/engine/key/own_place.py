@@ -9,7 +9,7 @@ Two copies of a project share artifacts, unless these contain its location. Some
 
 Such a module is used only where it was built. If sources are in several projects, each is checked. The check reads the
 text, conservatively: a needless compile is better than a message about the files of another copy. kjit's own headers
-    show only the last part of a file name, and do not count; nor do headers of packages in an environment.
+are excluded, because they use only the last part of a file name, and so are headers of packages in an environment.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def own_places(key: Key, toolchain: Toolchain, own: Mapping[str, bytes], definit
     """The anchors of the projects whose location matters for the module of `key`, each with the reason.
 
     Args:
-        own: the op's files as they were read, by path, including options files and linker scripts.
+        own: the contents of the op's files, by path, including options files and linker scripts.
         definitions: the macros in these, in all headers that were read, and in flags.
     """
     anchors = key.anchors
     homes = {anchors.relative(folder)[0]: folder for folder in anchors.projects}
     if key.variant.target.is_simulated or _has_debug_information(key):
-        return dict.fromkeys(homes, "it has debug information, which names the sources")
+        return dict.fromkeys(homes, "it has debug information, which contains the paths of the sources")
     places: dict[str, str] = {}
     asking = words(definitions.leading_to(_OWN_NAME))
     for path, text in own.items():
@@ -54,7 +54,7 @@ def own_places(key: Key, toolchain: Toolchain, own: Mapping[str, bytes], definit
             found = asking.search(without_comments(text))
             if found is not None:
                 shown = os.path.normpath(inside) if anchor == "project" else path
-                places[anchor] = f"{shown} may tell its own path ({os.fsdecode(found[0])})"
+                places[anchor] = f"{shown} may use its own path ({os.fsdecode(found[0])})"
     for anchor, home in homes.items():
         # The project may be reached through a link.
         names = sorted({re.escape(os.fsencode(each)) for each in (home, os.path.realpath(home))})
@@ -91,7 +91,7 @@ def _has_debug_information(key: Key) -> bool:
 
 
 def _words_that_stay(key: Key, toolchain: Toolchain) -> Iterable[tuple[str, bytes]]:
-    """Values of a key in a form that is the same in every copy."""
+    """The values in a key that contain no anchored path, and so are the same in every copy."""
 
     def hidden(path: str) -> str:
         return key.anchors.written(straight(path))

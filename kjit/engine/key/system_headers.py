@@ -1,7 +1,7 @@
 """The headers of a compiler, a toolkit or tvm-ffi.
 
-They change only with versions that are part of every key, or with the system, as those of the C library do, and so need
-no comparison on each load. All others may be edited or replaced: those of the project, and those of other packages,
+They change only with versions that are part of every key, or with the system, like those of the C library, and so are
+not compared on each load. All others may be edited or replaced: those of the project, and those of other packages,
 wherever they are installed.
 """
 
@@ -53,7 +53,7 @@ _SEARCHED_BY_COMPILER = re.compile(
 
 
 class SystemFolders(NamedTuple):
-    """Decides which headers come with a compiler, a toolkit or tvm-ffi, whose versions are part of the key.
+    """The folders of headers that come with a compiler, a toolkit or tvm-ffi, whose versions are part of the key.
 
     If one of these folders is inside another, the inner one decides: a project may be below a folder named `sysroot`,
     and a compiler inside a project.
@@ -61,9 +61,9 @@ class SystemFolders(NamedTuple):
     Attributes:
         own: folders of the op, whose headers are compared.
         covered: folders whose headers are not.
-        searched: folders that flags and variables name.
-        compilers: the folder of the compiler, by name and with links resolved, which may have headers of other packages
-            too.
+        searched: folders named by flags and variables.
+        compilers: the folder of the compiler, by name and with links resolved, which may also have headers of other
+            packages.
     """
 
     own: tuple[str, ...]

@@ -20,13 +20,13 @@ from kjit.runtime import cpu_features
 from kjit.spec import CudaArch, Spec
 
 EXPORTS_SCRIPT = "exports.map"
-"""The linker script that makes all symbols but the exports local: a file beside the link's output."""
+"""The linker script that makes all symbols except the exports local: a file beside the link's output."""
 
 SIMULATED = ("-DKJIT_SIM=1", "-DKJIT_CUDA_ARCH=900")
 """Flags of every unit of a simulated module: the simulated GPU is an sm_90."""
 
 SIMULATED_UNIT = "-DKJIT_SIM_UNIT=1"
-"""Suffixes of units with kernels, which the build rewrites."""
+"""The flag of simulated units with kernels, which the build rewrites."""
 
 SIMULATOR_CHECKS = "-DKJIT_SIM_CHECK=1"
 
@@ -69,9 +69,8 @@ def sim_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     if not toolchain.target.is_simulated:
         raise ValueError(f"a toolchain for {toolchain.target} is not one for the simulator")
     # Debug information, for source lines in debuggers and checks; addr2line reads version 4 better than 5.
-    # Contraction of products and sums, as on a GPU. As there, a vector at a misaligned address is an error of the
-    # launch rather than a crash, and so are variables that exceed a thread's stack, whose pages are touched in
-    # order.
+    # Contraction of products and sums, as on a GPU. As on a GPU, a vector at a misaligned address is an error of the
+    # launch, not a crash; so are variables that exceed a thread's stack, whose pages are touched in order.
     flags = ["-std=c++20", "-O2", "-gdwarf-4", "-ffp-contract=fast", "-fsanitize=alignment", SIMULATED_UNIT]
     flags.append("-fstack-clash-protection")
     # A fault in a function of the C library is reported at its call.
@@ -98,8 +97,8 @@ def sim_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
 def support_flags(toolchain: Toolchain, *, with_cuda: bool) -> list[str]:
     """The flags for the precompiled part of kjit's headers (support.py), the same for all targets except the
     simulator's."""
-    # -O1, as none of it is in a loop over elements, and the first build on a machine waits for it. A section per
-    # function, so that a module contains only those that it uses.
+    # -O1: none of it is in a loop over elements, and the first build on a machine waits for it. A section per function,
+    # so that a module contains only those that it uses.
     flags = ["-std=c++20", "-O1", "-ffunction-sections", "-fdata-sections"]
     if toolchain.target.is_simulated:
         flags += _simulated(toolchain)
@@ -138,7 +137,7 @@ def nvcc_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
         ",".join(["-fPIC", "-fvisibility=hidden", *_names_as_written(toolchain)]),
         # Registers, shared memory and spills of each kernel, for `kjit build`'s table.
         "-Xptxas=-v",
-        # Host and device preprocess the unit side by side.
+        # Host and device preprocess the unit in parallel.
         "-t",
         "2",
         *spec.extra_cuda_cflags,
@@ -150,7 +149,7 @@ def host_half_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     """The flags for preprocessing and compiling the host half of a CUDA unit of `spec`.
 
     Raises:
-        ValueError: this is no toolchain with NVRTC.
+        ValueError: the toolchain has no NVRTC.
     """
     return [
         *_of_both_halves(toolchain),
@@ -158,7 +157,7 @@ def host_half_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
         *("-O3", "-fPIC", "-fvisibility=hidden"),
         # CUB gives members the names of classes, which nvcc's front end accepts.
         *(["-Wno-changes-meaning"] if toolchain.cxx.family == "gcc" and toolchain.cxx.version >= (13, 0) else []),
-        # Kernels have no bodies there, and what has been preprocessed needs no folders.
+        # Kernels have no bodies in it, and preprocessed text needs no folders.
         *(
             ["-Wno-undefined-internal", "-Wno-undefined-inline", "-Qunused-arguments"]
             if toolchain.cxx.family == "clang"
@@ -174,10 +173,10 @@ def host_half_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
 
 
 def device_half_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
-    """The flags for preprocessing, by the C++ compiler, the device half of a CUDA unit of `spec` for `arch`.
+    """The C++ compiler's flags for preprocessing the device half of a CUDA unit of `spec` for `arch`.
 
     Raises:
-        ValueError: this is no toolchain with NVRTC.
+        ValueError: the toolchain has no NVRTC.
     """
     flags = [*spec.extra_cuda_cflags, *toolchain.flags_from_environment()]
     macros = [f"-D__CUDA_ARCH__={arch.number}", "-D__CUDACC_RTC__=1"]
@@ -205,10 +204,10 @@ def device_half_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[
 
 
 def nvrtc_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
-    """The options with which NVRTC compiles the preprocessed device half.
+    """NVRTC's options for compiling the preprocessed device half.
 
     Raises:
-        OnlyNvccError: a flag is for nvcc alone.
+        OnlyNvccError: only nvcc has one of the flags.
     """
     own = nvrtc_options([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()])
     return [*_nvrtc_options(arch), *own]
@@ -259,7 +258,7 @@ def _vector_flags(toolchain: Toolchain) -> list[str]:
     # A square root that sets errno, or a comparison that may trap, is not vectorised.
     flags = ["-fno-math-errno", "-fno-trapping-math"]
     if platform.machine() == "x86_64":
-        # The widest on any CPU: kjit/cpu.h converts halves in vectors of that size.
+        # The widest on any CPU: kjit/cpu.h converts half-precision numbers in vectors of that size.
         flags.append("-mprefer-vector-width=512")
     if toolchain.cxx.family == "gcc":
         # No replacement of copy loops by memcpy, which would hide their writes from kjit/streaming.h.
@@ -268,7 +267,7 @@ def _vector_flags(toolchain: Toolchain) -> list[str]:
 
 
 def _light_headers(toolchain: Toolchain) -> list[str]:
-    """The folder of headers that stand in for tvm-ffi's."""
+    """The folder of the light headers, which replace tvm-ffi's."""
     return ["-isystem", str(kjit_include() / "kjit_light")] if toolchain.has_light_headers else []
 
 

@@ -1,11 +1,11 @@
 """C++ compilers: the search for one, and its capabilities.
 
-A compiler is run for its version and capabilities only when its file is new (memo.py). Its identity in the key of every
+A compiler is run for its version and capabilities only if its file is new (memo.py). Its identity in the key of every
 artifact is its path, size and time, and those of the programs that it runs: the compiler proper, the assembler, the
-linker. The file of a compiler cache (ccache) says nothing about the compiler that it calls, so it is skipped in favour
-of that compiler. A script is used, as its flags have a purpose, but its file says nothing about the compiler either.
-One that only passes on its arguments (`exec g++ -DX "$@"`) is identified by its text and the programs in it. Any other
-is asked once per process for the commands that it would run, which are part of the key.
+linker. The file of a compiler cache (ccache) does not identify the compiler that it calls, so that compiler is used
+directly. Nor does a script, but that is used, because its flags have a purpose. A script that only passes on its
+arguments (`exec g++ -DX "$@"`) is identified by its text and the programs in it. For any other, the commands that it
+would run are part of the key, asked for once per process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Compiler:
     """A compiler on disk and its properties.
 
     Attributes:
-        path: not resolved, as `clang++` compiles C++ because of its name.
+        path: not resolved, because `clang++` compiles C++ by its name.
         version_text: the output of `--version`.
         features: for a C++ compiler, `native` (accepts `-march=native`) and `openmp`; for nvcc, its architectures, such
             as `90`, and the newest host compilers that it accepts, such as `gcc<=15`.
@@ -126,7 +126,7 @@ def find_host_cxx(nvcc: Compiler) -> Compiler:
     If the default compiler is too new for nvcc, the newest suitable `g++-N` on PATH is used.
 
     Raises:
-        ToolchainError: as `find_cxx`; or a variable does not name a compiler, or all compilers are too new.
+        ToolchainError: as for `find_cxx`; or a variable does not name a compiler, or all compilers are too new.
     """
     variable, path = _named_host()
     cxx = find_cxx() if path is None else inspect(path, "c++")
@@ -140,7 +140,7 @@ def find_host_cxx(nvcc: Compiler) -> Compiler:
             if path is not None:
                 return inspect(path, "c++")
     raise ToolchainError(
-        f"{nvcc.label} takes {cxx.family} up to version {newest}, and '{cxx.path}' is {cxx.label}.",
+        f"{nvcc.label} supports {cxx.family} up to version {newest}, and '{cxx.path}' is {cxx.label}.",
         hint=f"install an older one (`apt install g++-{nvcc.newest_host('gcc') or newest}`) and name it in {variable}",
     )
 
@@ -161,9 +161,9 @@ def _named_host() -> tuple[str, Path | None]:
         candidates = [f"{text}/{name}" for name in ("g++", "c++", "clang++")] if looks.is_folder(text) else [text]
         found = next(filter(None, map(_which_compiler, candidates)), None)
         if found is None:
-            what = "a folder without a C++ compiler" if looks.is_folder(text) else "no such program"
+            what = "a folder without a C++ compiler" if looks.is_folder(text) else "not an executable file"
             raise ToolchainError(
-                f"{variable} has '{text}' for nvcc's host compiler, and that is {what}.",
+                f"{variable} names '{text}' as nvcc's host compiler, which is {what}.",
                 hint=f"correct {variable}, or unset it",
             )
         return variable, found
@@ -174,23 +174,23 @@ def inspect(path: Path, role: Role) -> Compiler:
     """The properties of the compiler at `path`, which is run only if it has changed since the last time.
 
     Raises:
-        ToolchainError: it is not there, cannot be run, is not a compiler that kjit knows, or is too old.
+        ToolchainError: it does not exist, cannot be run, is not a compiler that kjit supports, or is too old.
     """
     try:
         seen = stamp(path)
     except OSError as error:
         raise ToolchainError(
-            f"The compiler '{path}' cannot be found any more ({error.strerror}).",
+            f"The compiler '{path}' cannot be read ({error.strerror}).",
             hint="reinstall it; `kjit doctor` shows what kjit finds",
         ) from None
     memo = open_memo()
     script = script_of(path) if role == "c++" else b""
 
-    behind = _behind(script)
-    suffix = "".join(f" {each}" for each in behind or ())
+    forwarded = _programs_in(script)
+    suffix = "".join(f" {each}" for each in forwarded or ())
 
     def recall(question: str, answer: Callable[[], list[str]]) -> list[str]:
-        is_asked = script and behind is None
+        is_asked = script and forwarded is None
         return answer() if is_asked else memo.recall(seen, f"{question}{suffix}", answer)
 
     text = recall("version", lambda: [ask([str(path), "--version"]).strip()])[0]
@@ -206,11 +206,11 @@ def inspect(path: Path, role: Role) -> Compiler:
         features = memo.recall(seen, "features", lambda: _nvcc_features(path))
         return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
     environment = {name: os.environ.get(name) for name in _ENVIRONMENT_OF_PARTS}
-    answer = recall(f"runs {environment}", lambda: _what_it_runs(path))
+    answer = recall(f"runs {environment}", lambda: _commands_of(path))
     plan, programs = "", answer[1:]
-    if behind is not None:
+    if forwarded is not None:
         plan = hashlib.sha256(suffix.encode()).hexdigest()[:32]
-        programs = [*programs, *(each.path for each in behind)]
+        programs = [*programs, *(each.path for each in forwarded)]
     elif script:
         plan = answer[0]
     features = memo.recall(seen, f"features {plan}".rstrip(), lambda: _cxx_features(path, family))
@@ -226,7 +226,7 @@ def inspect(path: Path, role: Role) -> Compiler:
         _stamps_of(programs),
         plan,
         tuple((name, os.environ.get(name)) for name in names),
-        may_change=bool(script) and behind is None,
+        may_change=bool(script) and forwarded is None,
     )
 
 
@@ -236,15 +236,19 @@ _ENVIRONMENT_OF_PARTS = ("COMPILER_PATH", "GCC_EXEC_PREFIX")
 
 
 def script_of(path: Path) -> bytes:
-    """The text of a compiler that is a script; nothing for a program."""
+    """The text of a compiler that is a script; empty for a program."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         if (head := file.read(2)) == b"#!":
             return head + file.read()
     return b""
 
 
-class _Behind(NamedTuple):
-    """A program that a script starts, with the text that names it."""
+class _Program(NamedTuple):
+    """A program that a script starts.
+
+    Attributes:
+        script: a hash of the script.
+    """
 
     path: str
     size: int
@@ -252,42 +256,42 @@ class _Behind(NamedTuple):
     script: str
 
 
-# All of a script that only hands on what it is given. Its words say nothing to a shell.
-_HANDS_ON = re.compile(
+# A whole script that only passes on its arguments, without characters that a shell interprets.
+_FORWARDS = re.compile(
     rb"#! ?(?:/usr)?/bin/(?:env )?(?:sh|bash|dash)\n(?:[ \t]*(?:#[^\n]*)?\n)*"
     rb"exec (?P<words>[\w./=+,:@%-]+(?: [\w./=+,:@%-]+)*) \"\$@\"\s*"
 )
 
 
-def _behind(script: bytes, inside: tuple[bytes, ...] = ()) -> list[_Behind] | None:
-    """The programs that a script starts, if it does nothing else; None if its text does not show that, or is empty."""
-    match = _HANDS_ON.fullmatch(script)
-    # A shell reads the file that the variable names first.
+def _programs_in(script: bytes, inside: tuple[bytes, ...] = ()) -> list[_Program] | None:
+    """The programs that a script starts, if it only passes on its arguments; None if it may do more, or is empty."""
+    match = _FORWARDS.fullmatch(script)
+    # A shell first reads the file named by BASH_ENV.
     if match is None or script in inside or os.environ.get("BASH_ENV"):
         return None
     words = match["words"].decode("ascii", errors="replace").split(" ")
     digest = hashlib.sha256(script).hexdigest()[:32]
-    behind: list[_Behind] = []
+    programs: list[_Program] = []
     for word in words:
         program = word if os.path.isabs(word) else "" if os.sep in word else looks.which(word) or ""
         if not os.path.isabs(program):
             return None
         try:
-            behind.append(_Behind(*stamp(Path(program)), digest))
+            programs.append(_Program(*stamp(Path(program)), digest))
         except OSError:
-            return None  # it is gone, and the script says so
+            return None  # it does not exist, and the script reports that
         if further := script_of(Path(program)):
-            started = _behind(further, (*inside, script))
+            started = _programs_in(further, (*inside, script))
             if started is None:
                 return None
-            behind += started
+            programs += started
         if Path(program).resolve().name not in _CACHING_WRAPPERS:
-            return behind
+            return programs
     return None
 
 
-def _what_it_runs(path: Path) -> list[str]:
-    """A hash of the commands by which a C++ compiler makes a library, and the programs in them."""
+def _commands_of(path: Path) -> list[str]:
+    """A hash of the commands with which a C++ compiler makes a library, and the programs in them."""
     try:
         said = ask([str(path), "-###", "-shared", "-x", "c++", os.devnull, "-o", os.devnull], stderr=True)
         linker = ask([str(path), "-print-prog-name=ld"]).strip()
@@ -300,7 +304,7 @@ def _what_it_runs(path: Path) -> list[str]:
 
 
 def _stamps_of(programs: list[str]) -> tuple[Stamp, ...]:
-    """Those that exist, by path or found on PATH."""
+    """The stamps of existing programs, named by path or found on PATH."""
     found = (program if os.path.isabs(program) else looks.which(program) for program in dict.fromkeys(programs))
     stamps = []
     for program in found:
@@ -322,7 +326,7 @@ def ask(command: list[str], *, stderr: bool = False) -> str:
             command,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            # nvcc fails with an unclear message if TMPDIR cannot be written.
+            # nvcc fails with an unclear message if TMPDIR is not writable.
             env={**os.environ, "LC_ALL": "C", "TMPDIR": temporary_root()},
             timeout=_ASK_TIMEOUT_S,
             check=False,
@@ -352,7 +356,7 @@ def _named_cxx(named: str) -> Path:
 
 
 def _refuse_for_c(named: str, path: Path) -> None:
-    """Refuse a driver for C: it compiles C++ too, but links without the C++ library.
+    """Reject a driver for C: it compiles C++ too, but links without the C++ library.
 
     clang decides by its name; GCC has two programs.
     """
@@ -368,9 +372,9 @@ def _refuse_for_c(named: str, path: Path) -> None:
 
 
 def _which_compiler(name: str) -> Path | None:
-    """The program `name`, without a compiler cache in its place.
+    """The program `name`; if that is a link to a compiler cache, the compiler that the cache would call.
 
-    The size and time of a cache say nothing about the compiler that it calls, so they cannot identify it in a key.
+    The size and time of a cache do not identify that compiler in a key.
     """
     found = looks.which(name)
     if found is None or Path(found).resolve().name not in _CACHING_WRAPPERS:
@@ -395,7 +399,7 @@ def _read_version(path: Path, role: Role, text: str) -> tuple[Family, tuple[int,
     if match is None:
         expected = "nvcc" if role == "nvcc" else "GCC or clang"
         raise ToolchainError(
-            f"'{path}' does not answer `--version` as {expected} does.", hint="`kjit doctor` shows more"
+            f"The output of '{path} --version' is not that of {expected}.", hint="`kjit doctor` shows more"
         )
     return family, (int(match[1]), int(match[2]))
 
@@ -403,7 +407,7 @@ def _read_version(path: Path, role: Role, text: str) -> tuple[Family, tuple[int,
 def _cxx_features(path: Path, family: Family) -> list[str]:
     features = []
     if family == "gcc":
-        # GCC accepts -march=native on these two; a test would cost a compile. For OpenMP it needs one file of its
+        # GCC accepts -march=native on these two; a check would cost a compile. For OpenMP it needs one file of its
         # library, which may be in a separate package.
         if platform.machine() in ("x86_64", "aarch64"):
             features.append("native")

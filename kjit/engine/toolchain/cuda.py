@@ -1,12 +1,12 @@
-"""CUDA toolkits: the search for one, a check that it is complete, and CUDA's headers where no toolkit is needed.
+"""CUDA toolkits: the search for one, a check that it is complete, and CUDA's headers for builds without a toolkit.
 
 The first of: `KJIT_CUDA_HOME`, `CUDA_HOME`, the compiler from PyPI's wheels in this Python environment, nvcc on PATH,
-`/usr/local/cuda`. One that is named by a variable or installed in the environment and does not work is an error, not a
-reason to try the next place, which was not asked for.
+`/usr/local/cuda`. If a toolkit that is named by a variable or installed in the environment does not work, that is an
+error, and the next place is not tried.
 
 The wheels are five packages that pip upgrades one by one. nvcc, crt and nvvm are one compiler, and runtime and cccl are
-one set of headers: different minor versions fail deep inside ptxas or in a header, so the versions are compared here
-(from the names of the .dist-info folders: one directory listing, no imports).
+one set of headers: different minor versions fail deep inside ptxas or in a header. So the versions are compared (by the
+names of the .dist-info folders: one directory listing, no imports).
 
 The simulator uses the C++ compiler and needs only CUDA's headers. They are searched for in the same places, without
 nvcc; an incomplete place is skipped unless a variable names it. Without nvcc, headers, runtime and NVRTC are searched
@@ -42,7 +42,7 @@ SIMULATED_HEADERS = (*HEADERS_OF_RUNTIME, "crt/host_defines.h", "nv/target")
 
 
 class NoCudaError(ToolchainError):
-    """No CUDA is configured or installed, which is valid; one that does not work is a `ToolchainError`."""
+    """No CUDA is configured or installed, which is valid. A broken CUDA is a `ToolchainError`."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class CudaToolkit:
         return f"CUDA {self.version[0]}.{self.version[1]}"
 
     def knows(self, digits: str) -> bool:
-        """Whether its compiler builds for `sm_<digits>` (`90a`).
+        """Whether its compiler supports `sm_<digits>` (`90a`).
 
         `a` code exists from 9.0 on and `f` code from 10.0 on with CUDA 12.9; nvcc lists plain architectures only.
         """
@@ -131,7 +131,7 @@ def find_cuda_headers() -> CudaHeaders:
         found = _headers(header_folders(home), variable, lacking)
         if found is None:
             raise ToolchainError(
-                f"{variable} is '{home}', and CUDA's headers are not in it{''.join(lacking)}.",
+                f"{variable} is '{home}', which does not have CUDA's headers{''.join(lacking)}.",
                 hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
             )
         return found
@@ -144,7 +144,7 @@ def find_cuda_headers() -> CudaHeaders:
     if (found := _headers(header_folders(DEFAULT_HOME), "/usr/local/cuda", lacking)) is not None:
         return found
     raise NoCudaError(
-        f"The simulator needs CUDA's headers, and they are not here{''.join(lacking)}.", hint=INSTALL_HEADERS
+        f"The simulator needs CUDA's headers, and none were found{''.join(lacking)}.", hint=INSTALL_HEADERS
     )
 
 
@@ -154,18 +154,18 @@ def _headers(include_dirs: tuple[Path, ...], origin: Origin, lacking: list[str])
         return None
     missing = [name for name in SIMULATED_HEADERS if not any(looks.is_file(folder / name) for folder in include_dirs)]
     if missing:
-        lacking.append(f" (in '{include_dirs[0]}' there is no {', '.join(missing)})")
+        lacking.append(f" ('{include_dirs[0]}' lacks {', '.join(missing)})")
         return None
     parts = (include_dirs[0] / "cuda_runtime_api.h", include_dirs[0] / "cuda_fp16.hpp")
     return CudaHeaders(include_dirs, origin, tuple(stamp(part) for part in parts if looks.exists(part)))
 
 
 def find_cuda() -> CudaToolkit:
-    """The CUDA toolkit to compile with; without an nvcc, unless nvcc is configured, one whose compiler is NVRTC.
+    """The CUDA toolkit to compile with. Without nvcc it is one with NVRTC, unless nvcc is configured.
 
     Raises:
         NoCudaError: there is none.
-        ToolchainError: one named by a variable has no compiler, a part is missing, parts do not fit each other, or it
+        ToolchainError: one named by a variable has no compiler, a part is missing, parts have different versions, or it
             is too old.
     """
     for home, variable in named_homes():
@@ -191,7 +191,7 @@ def find_cuda() -> CudaToolkit:
 
 
 def _toolkit_without_nvcc() -> CudaToolkit:
-    from kjit.engine.toolchain.nvrtc import toolkit_without_nvcc  # which imports this
+    from kjit.engine.toolchain.nvrtc import toolkit_without_nvcc  # a circular import
 
     if env.cuda_compiler() == "nvcc":
         raise NoCudaError("No CUDA compiler (nvcc) was found.", hint=INSTALL_CUDA)
@@ -199,7 +199,7 @@ def _toolkit_without_nvcc() -> CudaToolkit:
 
 
 def named_homes() -> list[tuple[Path, Origin]]:
-    """The variables that name a CUDA folder, with the folders."""
+    """The CUDA folders named by variables, with the variables."""
     homes: list[tuple[Path, Origin]] = []
     if (home := env.cuda_home()) is not None:
         homes.append((home, "KJIT_CUDA_HOME"))
@@ -214,7 +214,7 @@ def wheel_homes() -> list[Path]:
 
 
 def header_homes() -> list[Path]:
-    """As `wheel_homes`, for CUDA's headers."""
+    """Like `wheel_homes`, for CUDA's headers."""
     return _wheel_folders("include/cuda_runtime_api.h")
 
 
@@ -223,7 +223,7 @@ def _wheel_folders(part: str) -> list[Path]:
         Path(location, name)
         for location in looks.package_folders("nvidia")
         if looks.is_folder(location)
-        # Not Path.glob, which would take longer at the first load of a process than everything else here.
+        # Not Path.glob, which takes longer at the first load of a process than everything else here.
         for name in looks.names_in(location)
         if re.match(r"cu\d", name) and looks.is_file(f"{location}/{name}/{part}")
     ]
@@ -234,7 +234,7 @@ def check_wheels(home: Path) -> None:
     """Compare the versions of the PyPI packages of the toolkit in `home` (`.../nvidia/cu13`).
 
     Raises:
-        ToolchainError: two of them are of different minor versions, or one is missing.
+        ToolchainError: two of them have different minor versions, or one is missing.
     """
     versions = wheel_versions(home)
     if "nvidia-cuda-nvcc" not in versions:
@@ -245,12 +245,13 @@ def check_wheels(home: Path) -> None:
     missing = [name for name in (*_COMPILER_WHEELS, *_HEADER_WHEELS) if name not in versions]
     if missing:
         raise ToolchainError(
-            f"The CUDA compiler from PyPI in '{home}' is not whole: {', '.join(missing)} is not installed.", hint=repair
+            f"The CUDA compiler from PyPI in '{home}' is incomplete: {', '.join(missing)} is not installed.",
+            hint=repair,
         )
     if len({_minor(version) for version in versions.values()}) > 1:
         found = ", ".join(f"{name} {version}" for name, version in versions.items())
         raise ToolchainError(
-            f"The CUDA packages from PyPI are of different minor versions and do not work together: {found}.",
+            f"The CUDA packages from PyPI have different minor versions and do not work together: {found}.",
             hint=repair,
         )
 
@@ -281,7 +282,7 @@ def _cuda_home_variable() -> Path | None:
 
 
 def _toolkit_on_path(found: Path) -> CudaToolkit:
-    """The toolkit of the nvcc on PATH, which may be a link, a wrapper script, or lie in /usr/bin."""
+    """The toolkit of the nvcc on PATH, which may be a link, a wrapper script, or in /usr/bin."""
     for candidate in (found, found.resolve()):
         if candidate.name == "nvcc" and header_folders(candidate.parent.parent):
             return _toolkit(candidate.parent.parent, candidate, "PATH")
@@ -315,7 +316,7 @@ def _ask_for_folders(nvcc: Path) -> list[str]:
     top = re.search(r"^#\$ TOP=(.+)$", plan, re.MULTILINE)
     if top is None:
         raise ToolchainError(
-            f"'{nvcc}' is on PATH and does not say which CUDA it belongs to.",
+            f"The CUDA of '{nvcc}' (on PATH) cannot be determined: its dry run does not print TOP.",
             hint="set KJIT_CUDA_HOME to the folder of the CUDA toolkit",
         )
 
@@ -359,7 +360,7 @@ def header_folders(home: Path) -> tuple[Path, ...]:
 
 
 def _target_dirs(home: Path, name: str) -> list[Path]:
-    """The folders `targets/<machine>/<name>` that fit this machine (conda and cross-compilation kits have them)."""
+    """The folders `targets/<machine>/<name>` for this machine (conda and cross-compilation kits have them)."""
     machine = platform.machine()
     kinds = ("sbsa-linux", "aarch64-linux") if machine == "aarch64" else (f"{machine}-linux",)
     return [home / "targets" / kind / name for kind in kinds]

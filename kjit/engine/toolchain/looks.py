@@ -63,10 +63,10 @@ def exists(path: Path | str) -> bool:
 
 
 def status(path: Path | str) -> os.stat_result:
-    """The status of a file (of the file behind a link).
+    """The status of a file; of a link, that of its target.
 
     Raises:
-        OSError: it is not there.
+        OSError: it does not exist.
     """
     name = os.fspath(path)
     try:

@@ -1,13 +1,13 @@
-"""NVRTC: the search for it, and whether it can compile a given module.
+"""NVRTC: the search for it, and the translation of nvcc's flags into its options.
 
-NVRTC is CUDA's compiler for device code as a library: part of a toolkit, of torch's CUDA wheels, and of the package
-`nvidia-cuda-nvrtc`. Where it is here, and `KJIT_CUDA_COMPILER` does not ask for nvcc, a CUDA unit is compiled in two
-halves, the device's by NVRTC and the host's by the C++ compiler (halves.py). Flags that only nvcc has are known here
-before anything is compiled. What else needs nvcc is found when a half does not compile (limits.py): compile.py then
-takes nvcc, where there is one.
+NVRTC is CUDA's device compiler as a library: part of a toolkit, of torch's CUDA wheels, and of the package
+`nvidia-cuda-nvrtc`. If it is installed, and `KJIT_CUDA_COMPILER` is not nvcc, a CUDA unit is compiled in two halves:
+the device half by NVRTC and the host half by the C++ compiler (halves.py). Flags that only nvcc has are detected here,
+before anything is compiled. Other code that needs nvcc is detected when a half does not compile (limits.py);
+compile.py then uses nvcc, if there is one.
 
-The library is loaded by no process but the one that compiles (device_compiler.py). Its version is that in the name of
-the library of its builtins.
+Only the process that compiles loads the library (device_compiler.py). Its version is taken from the file name of its
+builtins.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from kjit.engine.toolchain.memo import Stamp, open_memo, stamp
 from kjit.errors import ToolchainError
 
 OLDEST = (12, 8)
-"""The first release whose runtime launches the kernels of a library by their handles on each device, as kjit does."""
+"""The first release whose runtime launches kernels of a library by their handles on each device, as kjit does."""
 
 STAND_INS = Path(__file__).resolve().parents[2] / "include" / "kjit_rtc" / "cuda"
-"""Headers in place of those that torch's CUDA wheels do not bring: of nvidia-cuda-crt, and one of nvidia-cuda-cccl."""
+"""Replacements for headers that torch's CUDA wheels lack: those of nvidia-cuda-crt, and one of nvidia-cuda-cccl."""
 
 INSTALL_NVRTC = "install it with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
-INSTALL_EITHER = """`pip install 'kjit[nvrtc]'` brings NVRTC, and `pip install 'kjit[cu13]'` nvcc; or set \
+INSTALL_EITHER = """`pip install 'kjit[nvrtc]'` installs NVRTC, and `pip install 'kjit[cu13]'` nvcc; or set \
 KJIT_CUDA_HOME to a CUDA toolkit"""
 
 WRAPPED = (
@@ -59,7 +59,7 @@ WRAPPED = (
     "cudaOccupancyMaxActiveClusters",
     "cudaOccupancyMaxPotentialClusterSize",
 )
-"""The functions of CUDA's runtime that are given a kernel: csrc/support/kernels.cpp has one for each."""
+"""The functions of CUDA's runtime that take a kernel; csrc/support/kernels.cpp has a wrapper for each."""
 
 _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
 
@@ -69,8 +69,9 @@ class Nvrtc:
     """NVRTC on disk.
 
     Attributes:
-        library, builtins: its two libraries.
-        stamps: their sizes and dates.
+        library: the library.
+        builtins: the library of its builtins.
+        stamps: the sizes and times of both.
     """
 
     library: Path
@@ -80,11 +81,11 @@ class Nvrtc:
 
     @property
     def label(self) -> str:
-        """For people: `NVRTC 13.0`."""
+        """For display: `NVRTC 13.0`."""
         return f"NVRTC {self.version[0]}.{self.version[1]}"
 
     def identity(self) -> dict[str, object]:
-        """What tells it from another one, as JSON."""
+        """Its identity as JSON."""
         return {"parts": [list(part) for part in self.stamps]}
 
 
@@ -93,7 +94,7 @@ def find_nvrtc(version: tuple[int, int], folders: Iterable[Path]) -> Nvrtc:
 
     Raises:
         NoCudaError: there is none.
-        ToolchainError: there is one, of another release, or one that is too old.
+        ToolchainError: there is only one of another release, or it is too old.
     """
     others: list[Nvrtc] = []
     for folder in dict.fromkeys((*folders, *_wheel_folders())):
@@ -127,18 +128,18 @@ def _in(folder: Path) -> Iterator[Nvrtc]:
 
 
 def _wheel_folders() -> list[Path]:
-    """Of CUDA 13, and of CUDA 12, whose packages have a folder each."""
+    """The library folders of the wheels: of CUDA 13, and of CUDA 12, where each package has its own."""
     locations = looks.package_folders("nvidia")
     return [*(home / "lib" for home in cuda.header_homes()), *(Path(each, "cuda_nvrtc", "lib") for each in locations)]
 
 
 def toolkit_without_nvcc() -> CudaToolkit:
-    """CUDA's headers and runtime with NVRTC as the compiler, for a machine on which there is no nvcc: of the folder
-    that a variable names, else the first that has them.
+    """CUDA's headers and runtime, with NVRTC as the compiler, for a machine without nvcc: those in the folder named by
+    a variable, else in the first folder that has them.
 
     Raises:
         NoCudaError: there are no headers, or no NVRTC.
-        ToolchainError: parts are missing, or do not fit each other.
+        ToolchainError: parts are missing, or have different versions.
     """
     homes = list(named_homes())[:1]
     if not homes:
@@ -148,13 +149,13 @@ def toolkit_without_nvcc() -> CudaToolkit:
         include_dirs = header_folders(home)
         missing = [name for name in SIMULATED_HEADERS if not any(looks.is_file(each / name) for each in include_dirs)]
         if not include_dirs or any(name in HEADERS_OF_RUNTIME for name in missing):
-            lacking = lacking or (f" (in '{home}' there is no {', '.join(missing)})" if include_dirs else "")
+            lacking = lacking or (f" ('{home}' lacks {', '.join(missing)})" if include_dirs else "")
             continue
         if missing:
             include_dirs = (*include_dirs, STAND_INS)
         cudart = cudart_in(home)
         if cudart is None:
-            lacking = lacking or f" (in '{home}' there is no libcudart.so)"
+            lacking = lacking or f" ('{home}' lacks libcudart.so)"
             continue
         version = _version_of(include_dirs[0] / "cuda_runtime_api.h")
         nvrtc = find_nvrtc(version, [cudart.parent])
@@ -172,7 +173,7 @@ def _version_of(header: Path) -> tuple[int, int]:
 def _release(header: Path) -> str:
     match = re.search(r"^#define CUDART_VERSION\s+(\d+)", header.read_text(errors="replace"), re.MULTILINE)
     if match is None:
-        raise ToolchainError(f"'{header}' does not say of which CUDA it is.", hint="reinstall it")
+        raise ToolchainError(f"'{header}' does not define CUDART_VERSION.", hint="reinstall CUDA's headers")
     return match[1]
 
 
@@ -187,17 +188,17 @@ def _ask_for_archs(nvrtc: Nvrtc) -> list[str]:
 
 
 def command_of(program: str) -> tuple[str, ...]:
-    """The command that runs `main` of a module in `compile`: without looking for packages, and compiled once."""
+    """The command that runs `main` of a module in `compile`, without a search for packages and with cached bytecode."""
     folder = str(Path(__file__).resolve().parents[3])
     start = f"import sys; sys.path.append({folder!r}); from kjit.engine.compile.{program} import main"
     return (sys.executable, "-I", "-S", "-c", f"{start}; sys.exit(main(sys.argv[1:]))")
 
 
 class OnlyNvccError(Exception):
-    """Why a module cannot be compiled in two halves, as the end of a sentence.
+    """Why only nvcc can compile a module, as the end of a sentence.
 
     Args:
-        word: what in its sources that comes from (`Limit.word`).
+        word: the name in its sources that needs nvcc (`Limit.word`).
     """
 
     def __init__(self, reason: str, word: str | None = None) -> None:
@@ -205,7 +206,7 @@ class OnlyNvccError(Exception):
         self.word = word
 
 
-# Flags of nvcc, with one dash or two, that NVRTC knows, and those that say nothing for a cubin or hold in any case.
+# Flags of nvcc, with one dash or two, that NVRTC has too, and those that do not affect a cubin or always apply.
 _OF_NVRTC = re.compile(
     r"-{1,2}(?:use_fast_math|disable-warnings|(?:fmad|ftz|prec-div|prec-sqrt)=\w+|extra-device-vectorization|restrict)"
 )
@@ -224,10 +225,10 @@ _WITHOUT_EFFECT = ("-t", "--threads")
 
 
 def nvrtc_options(words: Sequence[str]) -> list[str]:
-    """Flags that were written for nvcc, those about device code, as NVRTC takes them.
+    """NVRTC's options for those of nvcc's flags that affect device code.
 
     Raises:
-        OnlyNvccError: one of them is for nvcc alone.
+        OnlyNvccError: NVRTC has no such option.
     """
     options: list[str] = []
     for flag, dialect in expand(words, "nvcc"):
@@ -240,7 +241,7 @@ def nvrtc_options(words: Sequence[str]) -> list[str]:
             "library",
             "libraries",
         ):
-            continue  # the preprocessor's, or another program's
+            continue  # for the preprocessor or another program
         name = f"--{flag.name[2:]}" if flag.name.startswith("--") else flag.name
         if name in _NAMED or name in _NAMED.values():
             options.append(f"{_NAMED.get(name, name)}={flag.value}")

@@ -75,8 +75,8 @@ class Toolchain:
         return toolchain
 
     def looks(self) -> tuple[Look, ...] | None:
-        """The questions to the disk, with answers, by which this was found; None if it depends on more than the disk,
-        or the environment has changed since."""
+        """The queries of the file system, with answers, that found this; None if it depends on more than the file
+        system, or the environment has changed since."""
         if self.cxx.may_change or self.cxx.variables:
             return None
         toolchain, _, taken = _discover(self.target, tuple(map(os.environ.get, variables(self.target.kind))))

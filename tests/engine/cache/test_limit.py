@@ -90,7 +90,7 @@ def test_it_says_what_it_removed(
     cache.add("a", 50)
     set_limit(monkeypatch, "150K")
     cache.add("b")
-    assert "removed 1 artifacts (0.1 MiB) from the cache" in caplog.text
+    assert "removed the 1 least recently used artifacts (0.1 MiB) from the cache" in caplog.text
 
 
 def test_below_the_limit_nothing_goes(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:

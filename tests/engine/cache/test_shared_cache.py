@@ -216,7 +216,7 @@ class TestTrust:
         folder.chmod(0o775)
         found = Store.open().find(key)
         assert found.artifact is None
-        assert f"others than its owner may write to '{folder}'" in found.reason
+        assert f"users other than its owner may write to '{folder}'" in found.reason
 
     @pytest.mark.parametrize("name", ["answer.so", "record.json"])
     def test_a_file_in_it_that_others_may_write_to_is_not_used(self, team: Artifact, key: Key, name: str) -> None:

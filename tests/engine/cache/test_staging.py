@@ -107,9 +107,9 @@ def test_where_no_temporary_file_can_be_written_the_error_names_the_variable(mon
 
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr("tempfile.gettempdir", fail)
-    with pytest.raises(CacheError, match="No place for temporary files can be written") as caught:
+    with pytest.raises(CacheError, match="No folder for temporary files is writable") as caught:
         make_temporary_folder()
-    assert caught.value.hint == "set TMPDIR to a folder that can be written"
+    assert caught.value.hint == "set TMPDIR to a writable folder"
 
 
 def test_a_folder_in_which_something_stays_keeps_its_lock_and_goes_later(

@@ -85,3 +85,16 @@ def test_few_cores_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 2)
     monkeypatch.setattr(servers, "_building", 1)
     assert servers._threads(1) == 1
+
+
+@pytest.mark.parametrize("kind", ["", "static "])
+def test_a_kernel_that_reads_a_variable_of_the_host_does_not_compile(nvrtc: Nvrtc, tmp_path: Path, kind: str) -> None:
+    """NVRTC would give it one of its own, without a value."""
+    unit = f'# 1 "op.cu"\n{kind}int count = 3;\n__global__ void fill(int* out) {{ *out = count; }}\n'
+    (tmp_path / "op.ii").write_text(unit)
+    output = tmp_path / "op.sm_90.cubin"
+    words = (str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(output), OPTIONS)
+    done, said = device_compiler.compile_half(*words)
+    assert not done
+    assert 'host variable "count"' in said
+    assert not output.exists()

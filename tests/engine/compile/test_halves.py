@@ -74,13 +74,14 @@ class TestForNvcc:
     @pytest.mark.parametrize(
         ("code", "reason"),
         [
-            ("__attribute__((managed)) int n;", "only nvcc's code registers variables that are __managed__"),
-            ("cudaMemcpyToSymbol(n, &x, 4);", "only nvcc's code registers what cudaMemcpyToSymbol is given"),
+            ("__attribute__((managed)) int n;", "only nvcc registers __managed__ variables"),
+            ("cudaMemcpyToSymbol(n, &x, 4);", "only nvcc registers the symbols that cudaMemcpyToSymbol takes"),
             (
                 f'[]\n# 4 "a.cu" 3 4\n{DEVICE}\n# 4 "a.cu"\n(int i) {{ return i; }}',
-                "only nvcc compiles lambdas that are __device__",
+                "only nvcc compiles __device__ lambdas",
             ),
             ("fill<<<1, 2>>>(x);", ""),
+            ("my_cudaMemcpyToSymbol(n, &x, 4);", ""),
         ],
     )
     def test_what_only_nvcc_compiles(self, code: str, reason: str) -> None:

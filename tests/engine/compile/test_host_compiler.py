@@ -45,4 +45,4 @@ def test_kernels_and_other_functions_are_not(symbol: str) -> None:
 def test_managed_variables_are_left_to_nvcc(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.ii").write_text("__attribute__((managed)) int count;\n")
     assert main([str(tmp_path / "a.ii"), str(tmp_path / "a.cut.ii"), str(tmp_path / "a.o"), "false", "false"]) == 1
-    assert "error: only nvcc's code registers variables that are __managed__" in capfd.readouterr().out
+    assert "error: only nvcc registers __managed__ variables" in capfd.readouterr().out

@@ -137,6 +137,23 @@ def test_a_warning_is_told(headers: HostHeaders, tmp_path: Path) -> None:
     assert "unused variable" in said
 
 
+def test_a_header_that_is_added_is_compiled_beside_them_and_precompiled_next(
+    headers: HostHeaders, tmp_path: Path
+) -> None:
+    flags = compiler()
+    precompile(headers, flags)
+    added = '# 1 "/lib/added.h" 1 3\ninline int added() { return 2; }\n# 3 "/op/op.cuh" 2\n'
+    more = UNIT.replace("\nint answer", f"{added}\nint answer").replace("+ other()", "+ other() + added()")
+    assert compile_unit(tmp_path, flags, more, headers) == (0, "")
+    headers.start((signal.SIGPIPE,))
+    while headers._making is not None:
+        headers.look()
+    found = headers.shortened(flags, more)
+    assert found is not None
+    assert "added.h" in found[0][1]
+    assert "added.h" not in found[1]
+
+
 @pytest.mark.parametrize("what", ["another header", "another flag", "less than it takes", "what warns"])
 def test_there_are_none_for(what: str, headers: HostHeaders) -> None:
     flags = compiler()

@@ -273,7 +273,7 @@ class TestHeaders:
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-        with pytest.raises(ToolchainError, match="CUDA's headers are not in it"):
+        with pytest.raises(ToolchainError, match="does not have CUDA's headers"):
             find_cuda_headers()
 
     @pytest.mark.usefixtures("no_cuda")

@@ -225,6 +225,8 @@ MISTAKES: Mapping[str, Mistake] = {
     **_in_kernel("kernel_arguments", "x.data_ptr(), alpha,", "x.data_ptr(),"),
     "cuda_launch_arguments": Mistake("cuda_launch_arguments.cuh", target="9.0a"),
     "cuda_host_function": Mistake("cuda_host_function.cuh", _FP32, "9.0a"),
+    "cuda_host_variable": Mistake("cuda_host_variable.cuh", _FP32, "9.0a"),
+    "cuda_kernel_result": Mistake("cuda_kernel_result.cuh", target="9.0a"),
     "cuda_not_a_kernel": Mistake("cuda_not_a_kernel.cuh", target="9.0a"),
     "cuda_static_assertion": Mistake("cuda_static_assertion.cuh", (("scale", "Scale<fp32_t, 8>::run"),), "9.0a"),
     "sim_static_assertion": Mistake("cuda_static_assertion.cuh", (("scale", "Scale<fp32_t, 8>::run"),), "sim"),

@@ -568,7 +568,10 @@ class TestOtherTools:
     )
     def test_a_word_that_is_no_option_is_named(self, said: str, given: dict[str, list[str]], view: Path) -> None:
         report = explain(f"{said}\n", files_of(view), "cuda:sm_80", given)
-        assert report.hint == f"'3' in {next(iter(given))} is no option, and taken for a file to compile: take it out"
+        assert (
+            report.hint
+            == f"'3' in {next(iter(given))} is not an option, so the compiler takes it for a source: take it out"
+        )
 
     def test_an_older_language_is_one_sentence_about_the_flag(self, view: Path) -> None:
         log = (

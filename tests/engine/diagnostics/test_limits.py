@@ -112,11 +112,11 @@ class TestLimits:
     def test_what_nvrtc_alone_refuses(self, log: str) -> None:
         said = limit(cuda0__sm_80__cubin=log)
         assert said is not None
-        assert said.startswith("without it there is an error: ")
+        assert said.startswith("without nvcc there is an error: ")
 
     def test_what_only_the_host_half_is_refused_for(self) -> None:
         said = limit(cuda0__host__o=f"{SOURCE}:2:3: error: no match for 'operator->*'\n")
-        assert said == "without it there is an error: no match for 'operator->*' (scale.cuh:2)"
+        assert said == "without nvcc there is an error: no match for 'operator->*' (scale.cuh:2)"
 
     def test_a_header_that_the_device_half_misses(self) -> None:
         missing = f"{SOURCE}:1:10: fatal error: x.h: No such file or directory\n"
@@ -127,8 +127,8 @@ class TestLimits:
         assert limit(scale_so=f"a.cu:(.text+0x1): undefined reference to `{name}'\n") is not None
 
     def test_what_kjit_knows_to_be_for_nvcc(self) -> None:
-        said = limit(cuda0__kernels__s="error: only nvcc's code registers what cudaMemcpyToSymbol is given\n")
-        assert said == "only nvcc's code registers what cudaMemcpyToSymbol is given"
+        said = limit(cuda0__kernels__s="error: only nvcc registers the symbols that cudaMemcpyToSymbol takes\n")
+        assert said == "only nvcc registers the symbols that cudaMemcpyToSymbol takes"
 
     def test_an_option_that_nvrtc_does_not_know(self) -> None:
         said = limit(cuda0__sm_80__cubin="nvrtc: error: unrecognized option --new found\n")
@@ -144,7 +144,7 @@ class TestLimits:
 
         assert word(device, '/lib/include/math.h(1): error: identifier "f" is undefined\n') == "#include"
         assert word(device, f'{SOURCE}(5): error: expected a ";"\n') is None
-        named = "error: only nvcc's code registers what cudaMemcpyToSymbol is given\n"
+        named = "error: only nvcc registers the symbols that cudaMemcpyToSymbol takes\n"
         assert word(table, named) == "cudaMemcpyToSymbol"
 
 

@@ -276,7 +276,7 @@ class TestAModuleThatSaysWhereItIs:
         first.ask()
         (outcome,) = pool.look_up_all([Variant(Spec("answer", cpp_files=[second.source]), CPU)], Store.open())
         place = f"the module was built for {first.root}/pkg"
-        assert outcome.reason == f"csrc/answer.cpp may tell its own path (__FILE__), and {place}"
+        assert outcome.reason == f"csrc/answer.cpp may use its own path (__FILE__), and {place}"
 
     def test_kjits_own_messages_do_not_count(self, first: Copy) -> None:
         first.source.write_text(

@@ -300,12 +300,12 @@ class TestNewFiles:
         reads = project.recorded()
         project.write("first/shared.h", "mine")
         difference = reads.compare(project.key.anchors)
-        assert difference == "first/shared.h is new and may come before a header of that name"
+        assert difference == "first/shared.h is new and may shadow a header of that name"
 
     def test_a_header_beside_the_source_comes_before_a_system_header(self, project: Project) -> None:
         reads = project.recorded()
         project.write("csrc/vector", "mine")
-        assert reads.compare(project.key.anchors) == "csrc/vector is new and may come before a header of that name"
+        assert reads.compare(project.key.anchors) == "csrc/vector is new and may shadow a header of that name"
 
     def test_a_header_in_a_new_folder_is_noticed(self, project: Project) -> None:
         reads = project.recorded("/usr/include/c++/12/bits/move.h")
@@ -396,7 +396,7 @@ class TestNewFiles:
         assert reads.compare(project.key.anchors) is reads
         (project.root / path).parent.mkdir(parents=True, exist_ok=True)
         project.write(path, "mine")
-        assert reads.compare(project.key.anchors) == f"{path} is new and may be one that was asked for"
+        assert reads.compare(project.key.anchors) == f"{path} is new and may be one that was searched for"
 
     def test_where_a_name_cannot_be_told_a_package_that_is_installed_is_a_miss(
         self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -409,7 +409,7 @@ class TestNewFiles:
         next_tick()
         reads = project.recorded()
         (installed / "numa").mkdir()
-        assert reads.compare(project.key.anchors) == f"{installed}/numa is new and may be one that was asked for"
+        assert reads.compare(project.key.anchors) == f"{installed}/numa is new and may be one that was searched for"
 
     def test_where_a_name_cannot_be_told_the_folders_of_packages_that_are_there_are_asked_for_it(
         self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -425,7 +425,7 @@ class TestNewFiles:
         reads = project.recorded()
         assert [sought.path for sought in reads.sought] == [f"{installed}/numa/numa.h"]
         (installed / "numa" / "numa.h").touch()
-        assert reads.compare(project.key.anchors) == f"{installed}/numa/numa.h is new, and was looked for"
+        assert reads.compare(project.key.anchors) == f"{installed}/numa/numa.h is new, and was searched for"
 
     def test_a_folder_that_is_a_link_to_one_around_it_is_visited_once(self, project: Project) -> None:
         project.near.write_text("#if __has_include(NAME)")
@@ -461,7 +461,7 @@ class TestNewFiles:
         reads = project.recorded()
         (project.root / folder / "more").mkdir()
         project.write(f"{folder}/more/tuned.h", "mine")
-        assert reads.compare(project.key.anchors) == f"{folder}/more/tuned.h is new, and was looked for"
+        assert reads.compare(project.key.anchors) == f"{folder}/more/tuned.h is new, and was searched for"
 
     def test_a_file_that_was_asked_for_and_is_installed_later_is_a_miss(
         self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -474,7 +474,7 @@ class TestNewFiles:
         assert reads.compare(project.key.anchors) is reads
         installed.mkdir(parents=True)
         (installed / "numa.h").touch()
-        assert reads.compare(project.key.anchors) == f"{installed}/numa.h is new, and was looked for"
+        assert reads.compare(project.key.anchors) == f"{installed}/numa.h is new, and was searched for"
 
     def test_a_library_that_appears_where_a_linker_looks_is_a_miss_and_so_is_one_that_goes(
         self, project: Project
@@ -487,10 +487,10 @@ class TestNewFiles:
         reads = Reads.from_json(json.loads(json.dumps(observed.reads.to_json())))
         assert reads.compare(project.key.anchors) is reads
         missing.touch()
-        assert reads.compare(project.key.anchors) == "csrc/liba.a is new, and was looked for"
+        assert reads.compare(project.key.anchors) == "csrc/liba.a is new, and was searched for"
         missing.unlink()
         there.unlink()
-        assert reads.compare(project.key.anchors) == "csrc/libb.a is gone, and was looked for"
+        assert reads.compare(project.key.anchors) == "csrc/libb.a is gone, and was searched for"
 
     def test_other_new_files_do_not_matter(self, project: Project) -> None:
         reads = project.recorded()

@@ -80,7 +80,7 @@ class TestCxx:
 
     def test_a_program_that_is_no_compiler_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("CXX", str(write_program(tmp_path / "g++", "echo hello")))
-        with pytest.raises(ToolchainError, match="does not answer `--version`"):
+        with pytest.raises(ToolchainError, match="--version' is not that of"):
             find_cxx()
 
     def test_a_compiler_cache_is_passed_over_for_the_compiler_behind_it(
@@ -156,7 +156,7 @@ class TestHostOfNvcc:
     ) -> None:
         monkeypatch.setenv("NVCC_PREPEND_FLAGS", "-ccbin=/nonexistent/g++")
         with pytest.raises(
-            ToolchainError, match="NVCC_PREPEND_FLAGS has '/nonexistent/g\\+\\+' for nvcc's host"
+            ToolchainError, match="NVCC_PREPEND_FLAGS names '/nonexistent/g\\+\\+' as nvcc's host"
         ) as caught:
             find_host_cxx(nvcc)
         assert caught.value.hint == "correct NVCC_PREPEND_FLAGS, or unset it"

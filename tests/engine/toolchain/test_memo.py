@@ -77,7 +77,7 @@ class TestMemo:
     )
     def test_any_other_is_not(self, line: str, tmp_path: Path) -> None:
         program = write_gcc(tmp_path / "program")
-        assert compilers._behind(f"#!/bin/sh\n{line.format(program)}\n".encode()) is None
+        assert compilers._programs_in(f"#!/bin/sh\n{line.format(program)}\n".encode()) is None
 
     def test_a_script_that_starts_another_is_read_with_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,15 +85,15 @@ class TestMemo:
         gcc = sys.executable  # a program that is there
         inner = write_script(tmp_path / "inner", f'exec {gcc} "$@"')
         outer = write_script(tmp_path / "outer", f'exec {inner} "$@"')
-        behind = compilers._behind(outer.read_bytes())
-        assert [each.path for each in behind or ()] == [str(inner), gcc]
+        programs = compilers._programs_in(outer.read_bytes())
+        assert [each.path for each in programs or ()] == [str(inner), gcc]
         write_script(inner, f'exec {gcc} $MORE "$@"')
-        assert compilers._behind(outer.read_bytes()) is None
+        assert compilers._programs_in(outer.read_bytes()) is None
         write_script(inner, f'exec {outer} "$@"')
-        assert compilers._behind(outer.read_bytes()) is None
+        assert compilers._programs_in(outer.read_bytes()) is None
         write_script(inner, f'exec {gcc} "$@"')
         monkeypatch.setenv("BASH_ENV", "/etc/more")
-        assert compilers._behind(outer.read_bytes()) is None
+        assert compilers._programs_in(outer.read_bytes()) is None
 
     def test_a_replaced_compiler_is_asked_again(self, tmp_path: Path) -> None:
         program = write_gcc(tmp_path / "c++")

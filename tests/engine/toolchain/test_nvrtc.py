@@ -531,7 +531,7 @@ class TestToolkit:
         assert two_halves.why_nvcc(spec, nvrtc, launcher) is None
         monkeypatch.delenv("KJIT_CUDA_COMPILER")
         assert two_halves.why_nvcc(spec, nvrtc) is None
-        assert two_halves.why_nvcc(spec, nvrtc, launcher) == "sccache can share what it makes, and not what NVRTC makes"
+        assert two_halves.why_nvcc(spec, nvrtc, launcher) == "sccache can share objects of nvcc, but not of NVRTC"
 
     def test_nvrtc_of_another_release_than_the_headers_is_refused(self, tmp_path: Path) -> None:
         for name in ("libnvrtc.so.12", "libnvrtc-builtins.so.12.9"):

@@ -45,7 +45,7 @@ class TestToolchain:
     ) -> None:
         monkeypatch.setenv("CXX", str(cxx))
         monkeypatch.setenv("KJIT_CUDA_HOME", str(write_cuda(tmp_path / "strict", gcc_limit=11)))
-        with pytest.raises(ToolchainError, match=r"takes gcc up to version 11, and .* is gcc 12\.2"):
+        with pytest.raises(ToolchainError, match=r"supports gcc up to version 11, and .* is gcc 12\.2"):
             Toolchain.for_target(Target.cuda("9.0a"))
 
     def test_a_compiler_replaced_in_the_same_process_is_noticed(self, cxx: Path) -> None:

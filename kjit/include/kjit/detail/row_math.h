@@ -1,8 +1,8 @@
-// How the functions of a row's math are called, whatever holds the elements, and what is wrong with math that cannot
-// be.
+// Calls of the functions of a row's math, for any storage of the elements, and checks of their signatures with error
+// messages.
 //
 //   using Rules = RowMath<Math, In<T>, PerColumn<T>, Out<T>>;
-//   Rules::OfTerm(), Rules::OfRow(), Rules::OfElement()      // index sequences: which of the tensors a function gets
+//   Rules::OfTerm(), Rules::OfRow(), Rules::OfElement()      // index sequences: the tensors that a function gets
 //   call_term<Rules>(math, column, slots...);                // math.term(x[i]), slots as in detail/element.h
 
 #pragma once
@@ -25,7 +25,7 @@ concept HasOneTerm = requires { Signature<decltype(&Math::term)>::kCount; };
 template <typename Math>
 concept HasOneRow = requires { Signature<decltype(&Math::row)>::kCount; };
 
-/// Values of several types, by number: `get<1>(pack)`.
+/// Values of several types, by index: `get<1>(pack)`.
 template <std::size_t kAt, typename T>
 struct Leaf {
   T value;
@@ -46,7 +46,7 @@ KJIT_MATH const T& get(const Leaf<kAt, T>& leaf) {
   return leaf.value;
 }
 
-/// The numbers of those that are chosen, as an index sequence; at most `kMost` of them.
+/// The indices of the chosen ones, as an index sequence; at most `kMost` of them.
 template <std::size_t kMost, bool... kIsChosen>
 struct Chosen {
   struct Found {
@@ -69,7 +69,7 @@ struct Chosen {
   using Sequence = decltype(sequence(std::make_index_sequence<kCount>()));
 };
 
-/// What a type list has without a last `Column`.
+/// A type list without a `Column` at its end.
 template <typename Before, typename After>
 struct SplitColumn;
 template <typename... Before>
@@ -98,15 +98,15 @@ struct ListOf<Types<>> {
 template <typename Head, typename... Tail>
 struct ListOf<Types<Head, Tail...>> {
   using First = std::remove_cvref_t<Head>;
-  using Written = Head;  // as the function has it
+  using Written = Head;  // with its reference and const
   using Rest = Types<Tail...>;
   static constexpr std::size_t kCount = 1 + sizeof...(Tail);
 };
 
-/// What a row gives to its elements, where the math says nothing.
+/// The result of a row() that returns nothing.
 struct Nothing {};
 
-/// What a tensor is to the functions of a row's math.
+/// The roles of a tensor for the functions of a row's math.
 template <typename Operand>
 constexpr bool kIsOfRow = Operand::kPlace == Place::kRow;
 template <typename Operand>
@@ -118,9 +118,9 @@ constexpr bool kIsResultOfRow = kIsOfRow<Operand> && Operand::kIsWritten;
 template <typename Operand>
 constexpr bool kIsResultOfElement = !kIsOfRow<Operand> && Operand::kIsWritten;
 
-/// What the functions of the math take and give. `term` gets the tensors that are read, but for those that change once
-/// a row; `row` those with an element for each row; `element` all but those that are written once a row. Those at the
-/// end that a function has no parameter for it does not get.
+/// The parameters and results of the math's functions. `term` gets the tensors that are read, except those with an
+/// element per row that are written too; `row` those with an element per row; `element` all except those with an
+/// element per row that are written. A function with fewer parameters does not get the last ones.
 template <typename Math, typename... Operands>
 struct RowMath {
   using Term = Signature<decltype(&Math::term)>;
@@ -129,7 +129,7 @@ struct RowMath {
   using Total = std::remove_cvref_t<typename Term::Returned>;
   static constexpr bool kTermTakesColumn = TermSplit::kHasColumn;
 
-  /// Whether `term` gets what lies beside all rows.
+  /// Whether `term` gets a tensor with an element per column.
   template <std::size_t... kAt>
   static constexpr bool has_column(std::index_sequence<kAt...>) {
     constexpr bool kIsColumn[] = {Operands::kPlace == Place::kColumn...};
@@ -146,10 +146,10 @@ struct RowMath {
   template <typename M>
   struct OfRowFunction<true, M> {
     using Row = Signature<decltype(&M::row)>;
-    using Behind = typename ListOf<typename Row::Parameters>::Rest;
+    using AfterTotal = typename ListOf<typename Row::Parameters>::Rest;
     using Returned = std::remove_cvref_t<typename Row::Returned>;
-    using Size = typename ListOf<Behind>::First;
-    using Parameters = typename ListOf<Behind>::Rest;
+    using Size = typename ListOf<AfterTotal>::First;
+    using Parameters = typename ListOf<AfterTotal>::Rest;
   };
   using Row = OfRowFunction<HasOneRow<Math>, Math>;
   using OfRow = typename Chosen<ListOf<typename Row::Parameters>::kCount, kIsOfRow<Operands>...>::Sequence;
@@ -176,7 +176,7 @@ struct RowMath {
   static constexpr bool kElementTakesColumn = Element::Split::kHasColumn;
 };
 
-/// The total of one element.
+/// Calls `math.term`: the total of one element.
 template <typename Rules, typename Math, typename... Slots>
 KJIT_MATH typename Rules::Total call_term(const Math& math, [[maybe_unused]] std::int64_t column, Slots... slots) {
   if constexpr (Rules::kTermTakesColumn) {
@@ -186,7 +186,7 @@ KJIT_MATH typename Rules::Total call_term(const Math& math, [[maybe_unused]] std
   }
 }
 
-/// What becomes of a row's total.
+/// Calls `math.row`: the result of a row from its total.
 template <typename Rules, typename Math, typename Index, typename... Slots>
 KJIT_MATH typename Rules::Result call_row(const Math& math, const typename Rules::Total& total,
                                           [[maybe_unused]] Index row_size, Slots... slots) {
@@ -204,7 +204,7 @@ KJIT_MATH typename Rules::Result call_row(const Math& math, const typename Rules
   }
 }
 
-/// The math of one element, when its row's total is known.
+/// Calls `math.element`, after the row's total is complete.
 template <typename Rules, typename Math, typename... Slots>
 KJIT_MATH void call_row_element(const Math& math, [[maybe_unused]] const typename Rules::Result& of_row,
                                 [[maybe_unused]] std::int64_t column, Slots... slots) {
@@ -220,7 +220,7 @@ KJIT_MATH void call_row_element(const Math& math, [[maybe_unused]] const typenam
   (slots.store(), ...);
 }
 
-/// The tensors that a function may get, as a list.
+/// Type lists, concatenated.
 template <typename... Lists>
 struct Joined;
 template <typename... Ts>
@@ -229,7 +229,7 @@ struct Joined<Types<Ts...>> {
 };
 template <typename... Ts, typename... Us, typename... Lists>
 struct Joined<Types<Ts...>, Types<Us...>, Lists...> : Joined<Types<Ts..., Us...>, Lists...> {};
-/// A tensor whose elements math has in no other type than that in which they are computed.
+/// A tensor as a parameter of math that must have the type in which elements are computed.
 template <typename Operand>
 struct Computed {
   using Element = typename Operand::Value;
@@ -239,17 +239,18 @@ struct Computed {
 template <bool kIsIn, typename Operand>
 using If = std::conditional_t<kIsIn, Types<Computed<Operand>>, Types<>>;
 
-/// Whether a function can be called with the first of the tensors that it may get; those behind are only read.
+/// Whether a function can be called with the first of the tensors that it may get; the others must only be read.
 template <MathFunction kFunction, int kNumber, typename... Parameters>
 constexpr bool check_first_tensors(Types<Parameters...>, Types<>) {
-  KJIT_CHECK_MATH(kFunction, sizeof...(Parameters) == 0, "takes more values than the tensors in the call have for it");
+  KJIT_CHECK_MATH(kFunction, sizeof...(Parameters) == 0,
+                  "has more parameters than there are tensors for it in the call");
   return sizeof...(Parameters) == 0;
 }
 template <MathFunction kFunction, int kNumber, typename Operand, typename... Operands>
 constexpr bool check_first_tensors(Types<>, Types<Operand, Operands...>) {
   constexpr bool kReadsAll =
       kFunction == MathFunction::kTerm || !(Operand::kIsWritten || (Operands::kIsWritten || ...));
-  KJIT_CHECK_MATH(kFunction, kReadsAll, "has no parameter for a tensor in the call that it would have to write");
+  KJIT_CHECK_MATH(kFunction, kReadsAll, "has no parameter for an output of the call");
   return kReadsAll;
 }
 template <MathFunction kFunction, int kNumber, typename Parameter, typename... Parameters, typename Operand,
@@ -266,7 +267,7 @@ template <typename Math, typename... Operands>
 constexpr bool check_term() {
   if constexpr (!HasOneTerm<Math>) {
     static_assert(HasOneTerm<Math>,
-                  "the math has no function term() that says what an element adds to its row's total");
+                  "the math has no function term(), which returns an element's part of its row's total");
     return false;
   } else {
     using Term = Signature<decltype(&Math::term)>;
@@ -294,21 +295,23 @@ constexpr bool check_row() {
   } else {
     using Row = Signature<decltype(&Math::row)>;
     using Parameters = ListOf<typename Row::Parameters>;
-    using Behind = ListOf<typename Parameters::Rest>;
+    using AfterTotal = ListOf<typename Parameters::Rest>;
     constexpr bool kTakesTotal = std::same_as<typename Parameters::First, typename RowMath<Math, Operands...>::Total>;
-    constexpr bool kTakesSize = std::is_arithmetic_v<typename Behind::First> && !IsResult<typename Behind::Written>;
+    constexpr bool kTakesSize =
+        std::is_arithmetic_v<typename AfterTotal::First> && !IsResult<typename AfterTotal::Written>;
     if constexpr (!Row::kIsConst) {
       static_assert(Row::kIsConst, "row() is not const: add const after its parameters");
       return false;
     } else if constexpr (!kTakesTotal) {
-      static_assert(kTakesTotal, "row() does not take the row's total first, which is of the type that term() returns");
+      static_assert(kTakesTotal,
+                    "the first parameter of row() is not the row's total, of the type that term() returns");
       return false;
     } else if constexpr (!kTakesSize) {
-      static_assert(kTakesSize, "row() does not take the row's size behind its total, as a number");
+      static_assert(kTakesSize, "the second parameter of row() is not a number for the row's size");
       return false;
     } else {
       return check_first_tensors<MathFunction::kRow, 3>(
-          typename Behind::Rest(), typename Joined<Types<>, If<kIsOfRow<Operands>, Operands>...>::type());
+          typename AfterTotal::Rest(), typename Joined<Types<>, If<kIsOfRow<Operands>, Operands>...>::type());
     }
   }
 }
@@ -328,13 +331,14 @@ constexpr bool check_row_element() {
         !Rules::kReturns || std::same_as<typename ListOf<Parameters>::First, typename Rules::Result>;
     if constexpr (!kHasResult) {
       static_assert(kHasResult,
-                    "element() is for tensors with an element at each place, and none in the call is written");
+                    "element() writes tensors with an element at each place, and the call has no such output");
       return false;
     } else if constexpr (!Element::kIsConst) {
       static_assert(Element::kIsConst, "element() is not const: add const after its parameters");
       return false;
     } else if constexpr (!kTakesResult) {
-      static_assert(kTakesResult, "element() does not take first what row() returns, or without row() the row's total");
+      static_assert(kTakesResult,
+                    "the first parameter of element() is not the result of row(), or without row() the row's total");
       return false;
     } else {
       return check_first_tensors<MathFunction::kElement, Rules::kReturns ? 2 : 1>(
@@ -344,7 +348,7 @@ constexpr bool check_row_element() {
   }
 }
 
-/// Whether the functions of a row's math can be called with what the tensors have. Where not, one error says why.
+/// Whether the functions of a row's math can be called with the tensors' elements. If not, there is one error.
 template <typename Math, typename... Operands>
 constexpr bool check_rowwise() {
   if constexpr (!check_term<Math, Operands...>()) {

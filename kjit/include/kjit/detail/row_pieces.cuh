@@ -1,13 +1,14 @@
-// Kernels that work on rows vector by vector and add nothing up: however long rows are, all threads have a vector.
+// Distribution of rows over a grid by vectors, for kernels without reductions: each thread has a vector, whatever the
+// length of the rows.
 //
 //   params.pieces = row::pieces(num_rows, row_size, kVec);                    // host
 //   LaunchKernel(row::grid(params.pieces, kBlock * kParts), kBlock, device)(kernel, params);
 //   ...
 //   const unsigned first = blockIdx.x * (kBlock * kParts) + threadIdx.x;      // in the kernel
 //   const auto piece = device::row::piece<kVec>(pieces, first + i * kBlock);  // the thread's i-th of kParts
-//   if (piece.there) ...                                                      // from element `piece.at` on
+//   if (piece.there) ...                                                      // elements from `piece.at` on
 //
-// A piece is an aligned vector of a row, which has whole ones. Nearly free to compile.
+// A piece is an aligned vector of a row; the size of rows is a multiple of the vector's. Takes little time to compile.
 
 #pragma once
 
@@ -22,7 +23,7 @@ namespace kjit {
 
 namespace host::row {
 
-/// Divides numbers below 2^31 by one that is known before the kernel runs, 1 to 2^30, with a multiplication.
+/// Division of numbers below 2^31 by a divisor known before the launch, 1 to 2^30, as a multiplication.
 ///
 /// Granlund, Montgomery: Division by invariant integers using multiplication (PLDI 1994). With bits such that
 /// 2^(bits - 1) < divisor <= 2^bits, and the multiplier rounded up, n / divisor is n * multiplier >> (31 + bits).
@@ -42,10 +43,10 @@ struct Division {
   }
 };
 
-/// How rows are cut into pieces. Blocks side by side in x have `rows` rows and of each `of_row` pieces; those in y have
-/// the next rows, those in z the next pieces.
+/// The distribution of rows over a grid. The blocks along x have `rows` rows, and `of_row` pieces of each; blocks along
+/// y have the next rows, blocks along z the next pieces.
 struct Pieces {
-  std::int64_t num_rows;  // in all
+  std::int64_t num_rows;  // in total
   std::int64_t row_size;  // elements
   std::int64_t row_pieces;
   unsigned rows;
@@ -53,8 +54,8 @@ struct Pieces {
   Division by_row;  // by `of_row`
 };
 
-/// Cuts `num_rows` rows of `row_size` elements, a multiple of `vec`, into vectors of `vec` elements. Up to `most` of
-/// them are side by side in x: 2^30, so that numbers behind the last one have 31 bits, too.
+/// Divides `num_rows` rows of `row_size` elements, a multiple of `vec`, into vectors of `vec` elements. At most `most`
+/// of them are along x: 2^30, so that indices after the last one fit into 31 bits.
 inline Pieces pieces(std::int64_t num_rows, std::int64_t row_size, int vec, std::int64_t most = std::int64_t{1} << 30) {
   const std::int64_t row_pieces = row_size / vec;
   const std::int64_t of_row = row_pieces < 1 ? 1 : row_pieces < most ? row_pieces : most;
@@ -63,7 +64,7 @@ inline Pieces pieces(std::int64_t num_rows, std::int64_t row_size, int vec, std:
       num_rows, row_size, row_pieces, static_cast<unsigned>(rows), static_cast<unsigned>(of_row), Division::by(of_row)};
 }
 
-/// The grid of a kernel whose blocks have `of_block` pieces each.
+/// The grid of a kernel with `of_block` pieces per block.
 inline Extent grid(const Pieces& pieces, std::int64_t of_block) {
   const std::int64_t rows = pieces.rows, of_row = pieces.of_row;
   return {div_ceil(rows * of_row, of_block), div_ceil(pieces.num_rows, rows), div_ceil(pieces.row_pieces, of_row)};
@@ -77,10 +78,10 @@ namespace device::row {
 struct Piece {
   std::int64_t row;
   std::int64_t at;
-  bool there;  // else there is no such piece
+  bool there;  // false after the last piece
 };
 
-/// The piece that is number `number` of those that blocks side by side in x have.
+/// Piece `number` of those of the blocks along x.
 template <int kVec>
 KJIT_DEVICE Piece piece(const host::row::Pieces& pieces, unsigned number) {
   const unsigned of_x = pieces.by_row(number);

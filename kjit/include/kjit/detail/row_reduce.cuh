@@ -1,10 +1,10 @@
-// A row's total, combined over the threads that share the row: lanes of a warp where rows are short, else a block, or a
+// Reduction of a row's total over the threads that share the row: lanes of a warp for short rows, else a block, or a
 // cluster of blocks.
 //
-//   const RowTeam<kClusters, Total> team(threads);  // once in a kernel: this thread's row, and its number there
+//   const RowTeam<kClusters, Total> team(threads);  // once in a kernel: this thread's row, and its lane in the row
 //   team.await();
-//   total = team.begin(total);                      // what is done meanwhile costs no time
-//   total = team.finish(total);                     // the same in each of the threads, bit by bit
+//   total = team.begin(total);                      // work after this overlaps with the exchange
+//   total = team.finish(total);                     // bitwise the same in all threads
 //
 // A total is any trivially copyable type that `combined` takes.
 
@@ -46,15 +46,15 @@ struct TotalWords {
   }
 };
 
-/// What the blocks of a cluster tell each other, at the end of each block's dynamic shared memory.
+/// The totals that the blocks of a cluster exchange, at the end of each block's dynamic shared memory.
 template <typename Total>
 struct alignas(16) Exchange {
-  std::uint64_t complete;  // barrier: the totals of all warps of the cluster have come
+  std::uint64_t complete;  // mbarrier: the totals of all warps of the cluster have arrived
   TotalWords<Total> of_warp[kMaxCluster * kMaxRowBlock / kWarp];
 };
 
-/// `count` lanes side by side in a warp, a power of two: what combines a value of each, the same in all of them, bit by
-/// bit. All lanes of the warp call.
+/// Reductions over `count` consecutive lanes of a warp, a power of two. The result is bitwise the same in all of them.
+/// All lanes of the warp must call.
 struct Lanes {
   unsigned count;
 
@@ -88,13 +88,13 @@ struct Lanes {
   }
 };
 
-/// The threads that share this one's row, in a grid that `spread_rows` laid out. Every thread of a block calls each
-/// function once, in their order, those whose row lies behind the last one too.
+/// The threads that share this thread's row, in a grid from `spread_rows`. Every thread of a block calls each function
+/// once, in this order, including threads whose row is after the last one.
 template <bool kClusters, typename Total>
 class RowTeam {
  public:
   std::int64_t row;
-  int lane;  // this thread's number among those of its row
+  int lane;  // this thread's index among the threads of its row
 
   explicit __device__ RowTeam(int threads) : row(blockIdx.x), threads_(static_cast<unsigned>(threads)) {
     unsigned number = threadIdx.x;
@@ -120,15 +120,15 @@ class RowTeam {
     lane = static_cast<int>(number);
   }
 
-  /// Waits until the other blocks that share the row have come, so that totals can be exchanged. Ahead of the first
-  /// read: it empties the SM's cache, and takes time from reads that are under way.
+  /// Waits until the other blocks that share the row have started, so that totals can be exchanged. To be called before
+  /// the first read: it invalidates the SM's L1 cache, and delays reads in flight.
   KJIT_DEVICE void await() const {
     if constexpr (kClusters) {
       if (shares_blocks()) device::ptx::cluster_wait();
     }
   }
 
-  /// Tells the others of this thread's total.
+  /// Sends this thread's total to the other blocks of the cluster, if the row is shared by one.
   KJIT_DEVICE Total begin(Total total) const {
     if constexpr (kClusters) {
       if (shares_blocks()) {
@@ -146,8 +146,8 @@ class RowTeam {
     return total;
   }
 
-  /// The total of the row. Nobody waits for more than the totals of others: a barrier of the cluster would wait for all
-  /// memory.
+  /// The total of the row. It waits for the totals of the others only: a cluster barrier would wait for all memory
+  /// operations.
   KJIT_DEVICE Total finish(Total total) const {
     const unsigned warps = threads_ / kWarp;
     if constexpr (kClusters) {
@@ -169,14 +169,14 @@ class RowTeam {
     __shared__ TotalWords<Total> of_warp[kWarp];
     if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = TotalWords<Total>::of(total);
     __syncthreads();
-    // Two numbers of lanes, so that few branches stand in the way of what does not need the total.
+    // Only two numbers of lanes, so that few branches delay code that does not need the total.
     const unsigned places = warps <= 8 ? 8 : kWarp, warp = threadIdx.x % places;
     total = of_warp[warp < warps ? warp : 0].total();
     return combined_across(warp < warps ? total : Total{}, Lanes{places});
   }
 
  private:
-  /// Where this block learns the totals of the others of its cluster.
+  /// The memory in which this block receives the totals of the other blocks of its cluster.
   KJIT_DEVICE static Exchange<Total>& exchange() {
     unsigned bytes;
 #if KJIT_SIM
