@@ -280,28 +280,34 @@ class TestWhatTurnsItAway:
         compiler.chmod(0o755)
         assert unrecorded.find() is None
 
-    def test_other_answers_of_the_compilers(self, op: Op) -> None:
-        memo = Path(os.environ["KJIT_CACHE_DIR"], "v1", "compilers.json")
+    def test_other_answers_of_the_compilers(
+        self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shared = Path(os.environ["KJIT_CACHE_DIR"], "v1", "compilers.json")
+        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "own"))  # other tests use the memo in the shared cache
+        memo = tmp_path / "own" / "v1" / "compilers.json"
+        memo.parent.mkdir(mode=0o700, parents=True)
+        shutil.copy2(shared, memo)
+        miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
+        assert unrecorded.find() is not None
         before = memo.read_text()
         document = json.loads(before)
         of_cxx = document["programs"][str(Toolchain.for_target(CPU).cxx.path)]
-        try:
-            of_cxx["another question"] = ["answer"]
-            memo.write_text(json.dumps(document))
-            assert op.find() == op.derive()
-            # Where the compiler is a script, what it starts is part of the question.
-            (features,) = (question for question in of_cxx if question.startswith("features"))
-            of_cxx[features] = ["other"]
-            memo.write_text(json.dumps(document))
-            assert op.find() is None
-            for text in ("", "{}", '{"programs": []}', '{"programs": {}}'):
-                memo.write_text(text)
-                assert op.find() is None
-            memo.unlink()
-            assert op.find() is None
-        finally:
-            memo.write_text(before)
-        assert op.find() == op.derive()
+        of_cxx["another question"] = ["answer"]
+        memo.write_text(json.dumps(document))
+        assert unrecorded.find() == unrecorded.derive()
+        # If the compiler is a script, the programs that it starts are part of the question.
+        (features,) = (question for question in of_cxx if question.startswith("features"))
+        of_cxx[features] = ["other"]
+        memo.write_text(json.dumps(document))
+        assert unrecorded.find() is None
+        for text in ("", "{}", '{"programs": []}', '{"programs": {}}'):
+            memo.write_text(text)
+            assert unrecorded.find() is None
+        memo.unlink()
+        assert unrecorded.find() is None
+        memo.write_text(before)
+        assert unrecorded.find() == unrecorded.derive()
 
     def test_a_link_to_another_compiler(self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         gxx = shutil.which("g++")
@@ -534,6 +540,13 @@ class TestRecords:
             assert unrecorded.load() == 42
         assert "answer cpu is not recorded for recall" in caplog.text
         assert not (unrecorded.cache / "v1" / "recalls").exists()
+
+    def test_its_rows_are_no_objects_of_their_own(self, op: Op) -> None:
+        fields = recall.unsealed(op.record.read_bytes(), op.record.name)
+        assert fields is not None
+        headers, folders, sought = fields[5:8]
+        assert str(op.header) in headers and str(op.header.parent) in folders and len(sought) > 0
+        assert {type(each) for each in (*headers, *folders, *sought)} <= {str, int, bool}
 
     def test_there_are_not_more_than_some_thousands(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = op.record.parent

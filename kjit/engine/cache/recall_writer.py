@@ -128,9 +128,9 @@ def _record(variant: Variant, artifact: Artifact, root: str, installed: Installe
         said["size"],
         said["crc32"],
         tuple((source.path, source.size, source.digest) for source in key.sources),
-        headers,
-        folders,
-        sought,
+        recall.flat(headers),
+        recall.flat(folders),
+        recall.flat(sought),
         tuple(dict.fromkeys((*answers, *key.anchors.asked, *libraries))),
     )
 
