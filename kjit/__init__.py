@@ -69,7 +69,7 @@ def __getattr__(name: str) -> object:
     if name in _SUBMODULES:
         return importlib.import_module(f"kjit.{name}")
     if name == "__version__":
-        globals()[name] = _version()
+        globals()[name] = _installed_version()
         return globals()[name]
     home = _HOMES.get(name)
     if home is None:
@@ -79,7 +79,8 @@ def __getattr__(name: str) -> object:
     return value
 
 
-def _version() -> str:
+def _installed_version() -> str:
+    # Not called `_version`: the import of the module of that name would replace it.
     try:
         from kjit._version import __version__
     except ModuleNotFoundError:  # a checkout that was never installed

@@ -45,7 +45,7 @@ _LONGEST_NAME = 180
 _LONGEST_FILE_NAME = 255
 
 
-class _Value:
+class Value:
     """An immutable value: compared and hashed by its fields."""
 
     __slots__ = ()
@@ -80,7 +80,7 @@ class _Value:
         return _restored, (type(self), self._values())
 
 
-def _restored(cls: type[_Value], values: tuple[object, ...]) -> _Value:
+def _restored(cls: type[Value], values: tuple[object, ...]) -> Value:
     """A pickled or copied value, created without `__init__`."""
     value = object.__new__(cls)
     value._set(*values)
@@ -93,7 +93,7 @@ def _refuse_change(message: str) -> NoReturn:
     raise FrozenInstanceError(message)
 
 
-class CudaArch(_Value):
+class CudaArch(Value):
     """A GPU architecture: compute capability `major.minor`, and `a` or `f` for code specific to it or its family.
 
     Ordered by these three.
@@ -174,7 +174,7 @@ class CudaArch(_Value):
         return self.runs_on(other.major, other.minor) and (self.suffix != "a" or other.suffix == "a")
 
 
-class Target(_Value):
+class Target(Value):
     """The target of a build: the CPU, one or more CUDA architectures, or the simulator.
 
     Attributes:
@@ -242,7 +242,7 @@ class Target(_Value):
         return f"{self.kind}:{'+'.join(f'sm_{arch.digits}' for arch in self.archs)}" if self.archs else self.kind
 
 
-class Spec(_Value):
+class Spec(Value):
     """One module: its sources, flags and exports.
 
     `cuda_*` is its CUDA side and `cpp_*` its C++ side. `load_jit` builds both into one module; a declared op builds one
@@ -370,7 +370,7 @@ class Spec(_Value):
         return f"{self.name}<{', '.join(self.args)}>" if self.args else self.name
 
 
-class Variant(_Value):
+class Variant(Value):
     """A spec for a target."""
 
     __slots__ = _fields = __match_args__ = ("spec", "target")

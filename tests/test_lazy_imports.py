@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import kjit
 
 HEAVY = ("torch", "tvm_ffi", "triton", "jinja2", "numpy", "pandas")
 
@@ -44,15 +47,26 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
 
 
 def test_every_public_name_is_there() -> None:
-    import kjit
-
     for name in kjit.__all__:
         assert getattr(kjit, name) is not None
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    import kjit
+@pytest.mark.parametrize("name", kjit.__all__)
+def test_a_public_name_is_found_again_by_threads_that_ask_at_once(name: str) -> None:
+    # Two threads may both find the name missing: the second asks for it when the first one's imports are done.
+    assert kjit.__getattr__(name) == kjit.__getattr__(name)
 
+
+def test_no_name_of_a_package_is_that_of_a_module_in_it() -> None:
+    """An import of the module would replace what has the name, depending on what was imported before."""
+    for init in Path(kjit.__file__).parent.rglob("__init__.py"):
+        modules = {path.stem for path in init.parent.iterdir()} - {"__init__"}
+        body = ast.parse(init.read_text(encoding="utf-8")).body
+        defined = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        assert not modules & defined, init
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
         kjit.no_such_name  # noqa: B018
 

@@ -202,7 +202,7 @@ _MODULES: dict[str, Sequence[str]] = {
     "sglang": tuple(_SGLANG),
     "tvm_ffi": ("inline",),
 }
-_WARMING = {"flashinfer": "page"}
+_WARMING = {"flashinfer": "activation"}
 """What is loaded ahead of a further module; a module that is this one, or alone, is never a further one."""
 
 

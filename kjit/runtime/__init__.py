@@ -11,6 +11,7 @@ import binascii
 import os
 import platform
 import stat
+import sys
 import time
 from collections.abc import Mapping
 from functools import lru_cache
@@ -123,6 +124,12 @@ def tvm_ffi_home() -> str | None:
 
     spec = importlib.util.find_spec("tvm_ffi")
     return None if spec is None or spec.origin is None else os.path.dirname(spec.origin)
+
+
+def tvm_ffi_version(home: str) -> str:
+    """The version of the package tvm_ffi in `home`, from the package itself if it is imported: the folder that
+    `tvm_ffi_version_in` lists has an entry for each installed package."""
+    return getattr(sys.modules.get("tvm_ffi"), "__version__", None) or tvm_ffi_version_in(home)
 
 
 def tvm_ffi_version_in(home: str) -> str:

@@ -32,7 +32,7 @@ import stat
 import time
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import kjit
 from kjit import env
@@ -44,11 +44,11 @@ from kjit.runtime import (
     read_file,
     read_library,
     tvm_ffi_home,
-    tvm_ffi_version_in,
+    tvm_ffi_version,
     weakness_of,
 )
 from kjit.runtime.load import INDEX, bundle_folders
-from kjit.spec import CudaArch, Spec, Target, Variant
+from kjit.spec import CudaArch, Spec, Target, Value, Variant
 
 FORMAT = 5
 _SHOWN = 4
@@ -60,7 +60,7 @@ the number of an include folder of the spec, or empty for an absolute path. In a
 before a `..` may be a link."""
 
 
-class Refusal(NamedTuple):
+class Refusal(Value):
     """Why a bundle does not serve a variant.
 
     Attributes:
@@ -68,19 +68,29 @@ class Refusal(NamedTuple):
         is_surprising: whether it has this module, or should have it.
     """
 
+    __slots__ = _fields = ("bundle", "reasons", "is_surprising")
+
     bundle: str
     reasons: tuple[str, ...]
-    is_surprising: bool = True
+    is_surprising: bool
+
+    def __init__(self, bundle: str, reasons: tuple[str, ...], is_surprising: bool = True) -> None:
+        self._set(bundle, reasons, is_surprising)
 
     def __str__(self) -> str:
         return "".join(f"\n  the bundle '{self.bundle}' does not fit: {reason}" for reason in self.reasons)
 
 
-class Lookup(NamedTuple):
+class Lookup(Value):
     """The result of `find`: the path of a suitable library, and the bundles before it that do not serve the variant."""
+
+    __slots__ = _fields = ("library", "refusals")
 
     library: str | None
     refusals: tuple[Refusal, ...]
+
+    def __init__(self, library: str | None, refusals: tuple[Refusal, ...]) -> None:
+        self._set(library, refusals)
 
 
 def find(variant: Variant, wrapper: str | None) -> Lookup:
@@ -462,7 +472,7 @@ def glibc_here() -> str | None:
 @lru_cache(maxsize=1)
 def _tvm_ffi_version() -> str:
     home = tvm_ffi_home()
-    return "" if home is None else tvm_ffi_version_in(home)
+    return "" if home is None else tvm_ffi_version(home)
 
 
 class Level:

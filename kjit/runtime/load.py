@@ -41,6 +41,26 @@ if TYPE_CHECKING:
     from kjit.runtime.bundle import Refusal
     from kjit.runtime.used import Declared
 
+    class OpStats(TypedDict):
+        """The modules of an op that a process has loaded.
+
+        Attributes:
+            hits: modules that were already built, in a bundle or in a cache.
+            compiles: modules that this process compiled.
+            seconds: the time of these compiles.
+        """
+
+        hits: int
+        compiles: int
+        seconds: float
+
+    class Switched(Protocol):
+        """An object that keeps loaded modules by device."""
+
+        def switch(self, mode: object) -> None:
+            """Put aside the current modules, and restore those of `mode`."""
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -60,20 +80,6 @@ _origins: set[Literal["cache", "compiler"]] = set()
 _stats: dict[str, OpStats] = {}
 _inside: env.Simulation | None = None
 _switched: weakref.WeakSet[Switched] = weakref.WeakSet()
-
-
-class OpStats(TypedDict):
-    """The modules of an op that a process has loaded.
-
-    Attributes:
-        hits: modules that were already built, in a bundle or in a cache.
-        compiles: modules that this process compiled.
-        seconds: the time of these compiles.
-    """
-
-    hits: int
-    compiles: int
-    seconds: float
 
 
 def _renew_lock_in_child() -> None:
@@ -376,7 +382,7 @@ def stats() -> dict[str, OpStats]:
     For a server's metrics: after the warm-up, `compiles` must not grow.
     """
     with _counting:
-        return {name: OpStats(**each) for name, each in sorted(_stats.items())}
+        return {name: each.copy() for name, each in sorted(_stats.items())}
 
 
 def count_hit(variant: Variant) -> None:
@@ -562,13 +568,6 @@ def _spec(args: tuple[str, ...], **parts: Any) -> Spec:
         if not isinstance(parts[side], (str, os.PathLike)):  # else Spec reports the error
             parts[side] = [os.path.join(csrc, path) for path in parts[side]]  # an absolute path is unchanged
     return Spec(*args, **parts)
-
-
-class Switched(Protocol):
-    """An object that keeps loaded modules by device."""
-
-    def switch(self, mode: object) -> None:
-        """Put aside the current modules, and restore those of `mode`."""
 
 
 def mode() -> env.Simulation | None:

@@ -31,10 +31,25 @@ import sys
 import weakref
 from collections.abc import Callable, Hashable, Mapping
 from types import CellType, FunctionType
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import kjit
 from kjit.runtime import LAYOUT
+
+if TYPE_CHECKING:
+
+    class Native(Protocol):
+        """The compiled C++ module."""
+
+        def take_over(self, call: FunctionType, /) -> bool:
+            """Run a generated function in C++ from now on; False if it has too many parameters."""
+
+        def give_back(self, call: FunctionType, /) -> None:
+            """Run it in Python again."""
+
+        def direct(self, road: object, /) -> Callable[..., object]:
+            """A function that calls an op's function, or returns NotImplemented if PyTorch has to see the call."""
+
 
 # Kinds of parameters, with the same numbers as in the C++. POSITIONAL is computed here.
 POSITIONAL, TENSOR, OPTIONAL, WRITTEN, TYPED, LIST = 1, 2, 4, 8, 16, 32
@@ -42,26 +57,11 @@ POSITIONAL, TENSOR, OPTIONAL, WRITTEN, TYPED, LIST = 1, 2, 4, 8, 16, 32
 NAME = "eager_calls"
 """The name of the C++ module in the cache and in bundles."""
 
-_SOURCE = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "csrc", "torch", "eager_calls.cpp")
 _MODULE = "kjit_eager_calls"
 
 ROAD = "_kjit_road"
 _TABLE = "_kjit_table"
 _ASKS_BY_ITSELF = sys.version_info[:2] == (3, 11)
-
-
-class Native(Protocol):
-    """The compiled C++ module."""
-
-    def take_over(self, call: FunctionType, /) -> bool:
-        """Run a generated function in C++ from now on; False if it has too many parameters."""
-
-    def give_back(self, call: FunctionType, /) -> None:
-        """Run it in Python again."""
-
-    def direct(self, road: object, /) -> Callable[..., object]:
-        """A function that calls an op's function, or returns NotImplemented if PyTorch has to see the call."""
-
 
 # All generated functions. (A list, as its iteration is atomic for other threads.)
 _calls: list[weakref.ref[FunctionType]] = []
@@ -211,7 +211,7 @@ def find_in_bundle(wrapper: str) -> Native | None:
     from kjit.runtime import bundle
     from kjit.spec import Spec, Target, Variant
 
-    home, python = _installed()
+    home, python = installed()
     version = f"python{sys.version_info.major}.{sys.version_info.minor}{sys.abiflags}"
     spec = Spec(NAME, *arguments(), **parts(home, os.path.join(python, "include", version)))
     try:
@@ -254,7 +254,7 @@ def request(folder: str) -> str | None:
     """The request for the C++ in the cache `folder` (`recall.request`), without its sources, which follow from this."""
     from kjit.runtime import recall
 
-    return recall.request([NAME, *arguments(), *_installed(), *importlib.machinery.EXTENSION_SUFFIXES], "cpu", folder)
+    return recall.request([NAME, *arguments(), *installed(), *importlib.machinery.EXTENSION_SUFFIXES], "cpu", folder)
 
 
 def arguments() -> tuple[str, str]:
@@ -275,14 +275,15 @@ def parts(torch_home: str, python_include: str) -> dict[str, Any]:
     # torch's headers are system headers, without warnings. Python's are not: those of a debug build are links to those
     # of a release, which GCC resolves for system headers, and then reads the wrong settings beside them.
     # All symbols of Python are in the program itself.
+    home = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     return {
-        "cpp_files": [_SOURCE],
+        "cpp_files": [os.path.join(home, "csrc", "torch", "eager_calls.cpp")],
         "extra_cflags": ["-isystem", f"{torch_home}/include", f"-I{python_include}"],
         "extra_ldflags": ["-Wl,-z,undefs,-z,now", f"-L{torch_home}/lib", "-lc10"],
     }
 
 
-def _installed() -> tuple[str, str]:
+def installed() -> tuple[str, str]:
     """The folders of torch and Python."""
     import torch
 

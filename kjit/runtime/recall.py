@@ -1,20 +1,20 @@
-"""Recalls: libraries that served a request before, and the conditions for serving it again.
+"""Recalls: finding the artifact of an earlier request without deriving its key.
 
     <cache>/v1/recalls/<digest of the request>
 
-To derive the key of a module takes the side of kjit that compiles, half a hundred modules. It need not be derived
-again where nothing has changed that it was derived from. So whoever finds an artifact by its key, or publishes one,
-writes a record of it (`engine/cache/recall_writer.py`): under the request as it was made (what is built, for which
-target, in which cache, with which values of the variables that are read, by which kjit, tvm-ffi and Python, on which
-CPU) every answer that the disk gave on the way. `find` asks the disk the same questions, in a few dozen calls of
-`stat`, and reads what a look-up by the key reads: the sources, the artifact's record, the library.
+Deriving a key imports about fifty modules of the compiling side. It is not necessary if nothing has changed that the
+key depends on. So when an artifact was found by its key, or published, `engine/cache/recall_writer.py` writes a record.
+Its name is a hash of the request: the spec, the target, the cache, the values of the variables that are read, the
+versions of kjit, tvm-ffi and Python, and the CPU. Its content is every state of the disk that deriving the key has
+read. `find` compares these states, with a few dozen calls of `stat`, and reads the same files as a look-up by key: the
+sources, the artifact's record, the library.
 
-If anything differs, is missing or is unknown, nothing is recalled: the key is derived, as if there were no record, and
-that is where reasons are given. A record never says that something is not built.
+If a state differs, is missing or cannot be read, nothing is recalled. The key is then derived as if there were no
+record, and errors and reasons for a compile come from there. A record never says that something is not built.
 
-Who can change a record chooses what is loaded, so it is believed by the rule for artifacts: the cache, all folders in
-it that lead to the record and to the artifact, and the files themselves belong to this user or root, and nobody else
-may write to them.
+Whoever can change a record chooses the library that is loaded. So records are trusted by the rule for artifacts: the
+cache, the folders in it that lead to the record and to the artifact, and the files themselves must belong to this user
+or root, and nobody else may be able to write to them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kjit.runtime import (
     read_file,
     read_library,
     tvm_ffi_home,
-    tvm_ffi_version_in,
+    tvm_ffi_version,
     weakness,
 )
 
@@ -59,32 +59,35 @@ COMPILER_ENVIRONMENT = (
     "COMPILER_PATH",
     "GCC_EXEC_PREFIX",
     "CCC_OVERRIDE_OPTIONS",
-    # What `__DATE__` and `__TIME__` say.
+    # The value of `__DATE__` and `__TIME__`.
     "SOURCE_DATE_EPOCH",
 )
-"""Variables that change what a C++ compiler does, and therefore belong to a toolchain's identity."""
+"""Variables that affect a C++ compiler, and are therefore part of a toolchain's identity."""
 
 NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 """Variables with flags for nvcc."""
 
 NVCC_ENVIRONMENT = (*NVCC_FLAGS, "CUDA_HOME")
-"""As `COMPILER_ENVIRONMENT`, where nvcc is used too."""
+"""The additional variables for nvcc."""
 
 HOST_VARIABLE = "NVCC_CCBIN"
 """The variable of nvcc that names its host compiler."""
 
-# Where compilers and headers are looked for, the memo of what is known about them, and what a shell reads ahead of a
-# compiler that is a script.
+# They affect the search for compilers and headers, the location of the memo about compilers (memo.py), and what a shell
+# reads before it runs a compiler that is a script.
 _DISCOVERY_ENVIRONMENT = ("PATH", "HOME", "XDG_CACHE_HOME", env.CACHE_DIR, "BASH_ENV")
 
 LAST_USE_STEP_S = 1800.0
 ABSENT = -1
 YOUNG = 0
-"""In the place of a date that tells too little."""
+"""Replaces a time that cannot distinguish two versions of a file."""
 _SETTLING_NS = 2_000_000_000
 
-# The kinds of questions to the disk, each with what follows in a record.
+# The kinds of questions to the disk.
 FILE, FOLDER_THERE, THERE, PROGRAM, STAMP, DATED, PACKAGE, LEARNED = range(8)
+
+_CODE = ("engine", "engine/cache", "engine/key", "engine/toolchain", "runtime")
+"""The folders of kjit's code that derives keys and records. What compiles is not part of a key either."""
 
 Look = tuple[Any, ...]
 """A question to the disk and its answer: `(FILE | FOLDER_THERE | THERE | PROGRAM, path, yes)`,
@@ -93,9 +96,9 @@ Look = tuple[Any, ...]
 
 
 def variables(kind: TargetKind) -> tuple[str, ...]:
-    """The variables that decide which compilers there are for a kind of target, and what they do.
+    """The variables that affect compilers for a kind of target, and the search for them.
 
-    The only list of them: a toolchain is found by these values, and so is what is recalled.
+    The only list of them: toolchains and recalls both depend on these values.
     """
     cuda = (*NVCC_ENVIRONMENT, HOST_VARIABLE, env.CUDA_COMPILER) if kind == "cuda" else ("CUDA_HOME",)
     others = () if kind == "cpu" else (env.CUDA_HOME, *cuda)
@@ -103,7 +106,7 @@ def variables(kind: TargetKind) -> tuple[str, ...]:
 
 
 def words_of(variant: Variant) -> list[str]:
-    """A variant as words, none of which has a NUL character inside."""
+    """A variant as words without NUL characters."""
     spec = variant.spec
     words = [str(variant.target), spec.name]
     for part in (
@@ -122,11 +125,11 @@ def words_of(variant: Variant) -> list[str]:
 
 
 def request(words: Iterable[str], kind: TargetKind, root: str) -> str | None:
-    """The name of the record for a request in the cache `root`; None where none can be told from others.
+    """The name of the record for a request in the cache `root`; None if kjit or tvm-ffi cannot be identified.
 
     Args:
-        words: what is asked for (`words_of`).
-        kind: of the target.
+        words: the variant (`words_of`).
+        kind: the kind of its target.
     """
     here = _here()
     if here is None:
@@ -134,7 +137,7 @@ def request(words: Iterable[str], kind: TargetKind, root: str) -> str | None:
     values = [os.environ.get(name) for name in variables(kind)]
     given = [f"={value}" if value is not None else "" for value in values]
     try:
-        # What a relative path in a variable or a flag means.
+        # Relative paths in variables and flags depend on it.
         where = os.getcwd()
     except OSError:
         where = ""
@@ -145,10 +148,10 @@ def request(words: Iterable[str], kind: TargetKind, root: str) -> str | None:
 
 
 def find(name: str | None, root: str) -> str | None:
-    """The folder of the artifact that serves a request as it did before; None where that is unknown.
+    """The folder of the artifact that serves a request; None if its key has to be derived.
 
     Args:
-        name: of the record (`request`).
+        name: the name of the record (`request`).
         root: the folder of the cache.
     """
     if name is None:
@@ -156,7 +159,7 @@ def find(name: str | None, root: str) -> str | None:
     try:
         return _find(name, root)
     except (OSError, EOFError, LookupError, TypeError, ValueError):
-        return None  # not there, or not to be read, or not what this kjit writes
+        return None  # a file is missing or cannot be read, or the record has another format
 
 
 def library_in(folder: str) -> str:
@@ -184,7 +187,7 @@ def _find(name: str, root: str) -> str | None:
         if status.st_size != size:
             return None
         if ctime_ns == YOUNG:
-            # Known by its content; by its date from now on, if that tells more, and who derives the key records it.
+            # Compared by content. If its time is sufficient by now, a look-up by key records that.
             if telling(status.st_ctime_ns) != YOUNG or digest(read_file(path)[0]) != hash_:
                 return None
         elif status.st_ctime_ns != ctime_ns or status.st_ino != inode:
@@ -195,7 +198,7 @@ def _find(name: str, root: str) -> str | None:
     for path, is_there in sought:
         if os.path.isfile(path) != is_there:
             return None
-    if not is_as_it_was(looks):
+    if not are_unchanged(looks):
         return None
     for path, size, hash_ in sources:
         content, _ = read_file(path)
@@ -222,9 +225,9 @@ _SEAL_END = len(_SEAL) + 8 + len(b'",')
 
 
 def summary_of(content: bytes) -> int | None:
-    """The checksum of the first line of an artifact's record, which says what it is; None where the record was altered.
+    """The checksum of the first line of an artifact's record, which identifies it; None if the record was altered.
 
-    What follows says when its headers had which dates, which is not the same for two copies of a project.
+    The following lines have the times of its headers, which differ between two copies of a project.
     """
     end = content.find(b"\n")
     seal = content[len(_SEAL) : len(_SEAL) + 8]
@@ -234,22 +237,22 @@ def summary_of(content: bytes) -> int | None:
 
 
 def note_use(folder: str) -> None:
-    """Note by the date of its record that an artifact was used now: what was not used for longest goes first."""
+    """Set the time of an artifact's record to now: the least recently used artifacts are evicted first."""
     with contextlib.suppress(OSError):  # in a read-only cache nothing is evicted either
         os.utime(f"{folder}/record.json")
 
 
 def sealed(record: Sequence[Any], name: str) -> bytes:
-    """A record as it is written: its checksum, its name, its fields."""
+    """The content of a record's file: a checksum, the record's name, its fields."""
     body = marshal.dumps((FORMAT, name, *record), 2)  # newer versions write equal values in different ways
     return b"%08x" % binascii.crc32(body) + body
 
 
 def unsealed(content: bytes, name: str) -> Sequence[Any] | None:
-    """What `sealed` was given; None where this is not what it wrote for `name`.
+    """The inverse of `sealed`; None if `content` is not a record of this name.
 
     Raises:
-        EOFError, TypeError, ValueError: as None.
+        EOFError, TypeError, ValueError: it is not a record.
     """
     body = memoryview(content)[8:]
     if content[:8] != b"%08x" % binascii.crc32(body):
@@ -258,11 +261,11 @@ def unsealed(content: bytes, name: str) -> Sequence[Any] | None:
     return record if format_ == FORMAT and of == name else None
 
 
-def is_as_it_was(looks: Iterable[Look]) -> bool:
-    """Whether the disk gives the same answers as it did.
+def are_unchanged(looks: Iterable[Look]) -> bool:
+    """Whether the disk still gives the same answers.
 
     Raises:
-        OSError, LookupError, TypeError, ValueError: one of the files is not there any more, or has other things in it.
+        OSError, LookupError, TypeError, ValueError: a file is gone, or has other contents.
     """
     for look in looks:
         kind, path = look[0], look[1]
@@ -285,7 +288,7 @@ def is_as_it_was(looks: Iterable[Look]) -> bool:
 
 
 def answer(kind: int, path: str) -> bool:
-    """Whether there is a file (`FILE`), a folder (`FOLDER_THERE`), any of them (`THERE`), a program (`PROGRAM`)."""
+    """Whether `path` is a file (`FILE`), a folder (`FOLDER_THERE`), either (`THERE`), or a program (`PROGRAM`)."""
     if kind == FILE:
         return os.path.isfile(path)
     if kind == FOLDER_THERE:
@@ -296,7 +299,7 @@ def answer(kind: int, path: str) -> bool:
 
 
 def dated(folder: str) -> tuple[int, int]:
-    """A folder's inode and the kernel's date of its last change; `(0, ABSENT)` where there is none."""
+    """A folder's inode and change time (ctime); `(0, ABSENT)` if there is no such folder."""
     try:
         status = os.stat(folder)
     except OSError:
@@ -305,37 +308,37 @@ def dated(folder: str) -> tuple[int, int]:
 
 
 def aged(ctime_ns: int) -> int:
-    """A date that is old enough to tell a later change, as a file may be written twice within one tick of its clock."""
+    """A change time, or `YOUNG` if it is recent: a later change, within one tick of the clock, may have the same."""
     return ctime_ns if ctime_ns < time.time_ns() - _SETTLING_NS else YOUNG
 
 
 def telling(ctime_ns: int) -> int:
-    """The date of a header, where it tells one version of the header from another: one in whole seconds is not the
-    kernel's, but of whoever made the disk's image."""
+    """The change time of a header, or `YOUNG` if it cannot distinguish two versions of it: one in whole seconds was set
+    by the tool that made the disk image, not by the kernel."""
     return aged(ctime_ns) if ctime_ns % 1_000_000_000 else YOUNG
 
 
 def package_folders(name: str) -> tuple[str, ...]:
-    """Where the parts of a Python package are; nothing where there is none."""
+    """The folders of a Python package; empty if there is none."""
     import importlib.util
 
     try:
         spec = importlib.util.find_spec(name)
-    except ValueError:  # it is in `sys.modules`, and was put there by hand
+    except ValueError:  # a module in `sys.modules` without a spec, such as a test's
         return ()
     return () if spec is None else tuple(spec.submodule_search_locations or ())
 
 
 @lru_cache(maxsize=8)
 def _package_folders(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
-    """As `package_folders`, asked once a process, as a toolchain is found."""
-    del path  # what the answer depends on
+    """As `package_folders`, cached: a process searches for a toolchain once, too."""
+    del path  # only part of the key of lru_cache
     return package_folders(name)
 
 
 @lru_cache(maxsize=4)
-def _learned(path: str, *_as_it_was: int) -> dict[str, dict[str, object]]:
-    """What was learned about compilers, by their paths (engine/toolchain/memo.py)."""
+def _learned(path: str, *_status: int) -> dict[str, dict[str, object]]:
+    """The memo about compilers, by path (engine/toolchain/memo.py)."""
     import json
 
     programs: dict[str, dict[str, object]] = json.loads(read_file(path)[0])["programs"]
@@ -343,49 +346,41 @@ def _learned(path: str, *_as_it_was: int) -> dict[str, dict[str, object]]:
 
 
 def code_states() -> list[tuple[str, int, int, int]]:
-    """Name, size, and dates (of the content, of any change) of kjit's own code that derives keys and records, and of
-    the file that says which version it is, if there is one.
+    """Name, size, and times (of the content, of any change) of kjit's own code that derives keys and records, and of
+    the file with its version, if there is one.
 
     Raises:
-        OSError: it is in no folder.
+        OSError: it is not in a folder.
     """
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     states = []
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(f"{home}/_version.py")
         states.append(("_version.py", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    folders = ["engine", "runtime"]
-    for folder in folders:
+    for folder in _CODE:
         with os.scandir(f"{home}/{folder}") as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
                     status = entry.stat()
                     states.append((f"{folder}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-                elif entry.name != "__pycache__" and entry.is_dir():
-                    folders.append(f"{folder}/{entry.name}")
     return sorted(states)
 
 
 @lru_cache(maxsize=1)
 def _here() -> str | None:
-    """What is the same for all requests of a process: which kjit, tvm-ffi, Python and CPU."""
+    """The part that all requests of a process share: kjit, tvm-ffi, Python, the CPU."""
     tvm_ffi = tvm_ffi_home()
     if tvm_ffi is None:
         return None
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     try:
         code = [f"{name} {size} {mtime_ns}" for name, size, mtime_ns, _ in code_states()]
-        version = _tvm_ffi_version(tvm_ffi)
+        version = tvm_ffi_version(tvm_ffi)
     except (OSError, ImportError):
         return None
     python = f"{sys.version} {sys.implementation.cache_tag}"
     parts = [str(FORMAT), home, os.path.realpath(home), tvm_ffi, version, python, sys.prefix]
     return digest("\0".join([*parts, cpu_identity(), *code]).encode("utf-8", "surrogatepass"))
-
-
-def _tvm_ffi_version(home: str) -> str:
-    """The version of tvm-ffi in `home`: by the package itself if it is imported, as the folder beside it is long."""
-    return getattr(sys.modules.get("tvm_ffi"), "__version__", None) or tvm_ffi_version_in(home)
 
 
 def _is_absolute(value: str) -> bool:

@@ -84,6 +84,7 @@ The trade-offs: tensors made in inference mode can be written to outside of it; 
 from __future__ import annotations
 
 import inspect
+import os
 import typing
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -122,35 +123,36 @@ NEWEST_TORCH = "2.15"
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_R_co = TypeVar("_R_co", covariant=True)
 
+if TYPE_CHECKING:
+    _R_co = TypeVar("_R_co", covariant=True)
 
-class TorchOp(Protocol[_P, _R_co]):
-    """A function decorated by `torch_op`: the same signature, and the registered op."""
+    class TorchOp(Protocol[_P, _R_co]):
+        """A function decorated by `torch_op`: the same signature, and the registered op."""
 
-    __name__: str
-    __wrapped__: Callable[..., Any]
+        __name__: str
+        __wrapped__: Callable[..., Any]
 
-    @property
-    def op(self) -> torch._ops.OpOverload[..., Any]:
-        """The op in `torch.ops`, for `torch.library.opcheck`: the overload `.default`."""
+        @property
+        def op(self) -> torch._ops.OpOverload[..., Any]:
+            """The op in `torch.ops`, for `torch.library.opcheck`: the overload `.default`."""
 
-    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
+        def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
 
-    def register_autograd(
-        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
-    ) -> None:
-        """Define the op's gradient, in eager mode and under `torch.compile`; the last definition counts.
+        def register_autograd(
+            self, backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
+        ) -> None:
+            """Define the op's gradient, in eager mode and under `torch.compile`; the last definition counts.
 
-        Args:
-            backward: called as `backward(ctx, grad)`, with one gradient for each output; returns one for each input, or
-                None. It must consist of ops that PyTorch knows, including other ops of kjit.
-            setup_context: called as `setup_context(ctx, inputs, output)`, to save values for `backward`: tensors with
-                `ctx.save_for_backward`, others as attributes of `ctx`.
+            Args:
+                backward: called as `backward(ctx, grad)`, with one gradient for each output; returns one for each
+                    input, or None. It must consist of ops that PyTorch knows, including other ops of kjit.
+                setup_context: called as `setup_context(ctx, inputs, output)`, to save values for `backward`: tensors
+                    with `ctx.save_for_backward`, others as attributes of `ctx`.
 
-        Raises:
-            UsageError: the op changes an input, or has no output.
-        """
+            Raises:
+                UsageError: the op changes an input, or has no output.
+            """
 
 
 def torch_op(
@@ -437,7 +439,7 @@ def _define(
         library.impl(name, make_physical, key)
     # Avoids its call of `inspect` for the calling module, which would iterate over all modules of the process.
     if (known := getattr(inspect, "modulesbyfile", None)) is not None:
-        known.setdefault(inspect.getabsfile(_define), __name__)
+        known.setdefault(os.path.abspath(__file__), __name__)
     torch.library.register_fake(f"{namespace}::{name}", fake, lib=library)
     library.impl(name, autograd, "Autograd", with_keyset=True)
     if writes:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machine import SIMULATOR
+from machine import QUICKLY, SIMULATOR
 
 import kjit
 from kjit import env
@@ -49,7 +49,7 @@ def load_cuda() -> Callable[..., Any]:
             name,
             cuda_files=[HERE / f"{name}.cuh"],
             cuda_wrappers=list(exports),
-            extra_cuda_cflags=list(flags),
+            extra_cuda_cflags=[*QUICKLY, *flags],
         )
 
     return load

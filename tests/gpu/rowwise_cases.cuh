@@ -16,6 +16,8 @@ static_assert(is_spread(spread_rows(4, 100, 4), 128, 128, 4, 1), "a vector a thr
 static_assert(is_spread(spread_rows(100, 16'384, 8, 1024, 8), 2048, 1024, 100, 2),
               "a cluster where a block has no room");
 static_assert(kMaxCluster == 1 || is_spread(spread_rows(1, 8192, 8, 1024, 8), 4096, 512, 1, 8), "or most is idle");
+static_assert(is_spread(spread_rows(100'000, 64, 8, 512, 8, 16), 16, 64, 25'000, 1),
+              "as many threads as a cache line has vectors");
 static_assert(is_spread(spread_rows(100, 100'000, 8, 1024, 8), 1024, 1024, 100, 1),
               "nor a cluster: more for each thread");
 

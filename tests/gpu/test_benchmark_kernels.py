@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE, gpu_only, many
+from machine import DEVICE, QUICKLY, gpu_only, many
 
 import kjit
 
@@ -35,6 +35,7 @@ def load() -> Load:
             f"{name}_kernels",
             cuda_files=[KERNELS / source],
             cuda_wrappers=exports,
+            extra_cuda_cflags=list(QUICKLY),
         )
 
     return build

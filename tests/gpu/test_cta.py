@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from machine import CAPABILITY, DEVICE
+from machine import CAPABILITY, DEVICE, QUICKLY
 
 import kjit
 
@@ -58,6 +58,7 @@ def module() -> Any:
         "cta_cases",
         cuda_files=[Path(__file__).parent / "cta_cases.cuh"],
         cuda_wrappers=EXPORTS,
+        extra_cuda_cflags=list(QUICKLY),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from elementwise import EXPORTS, HALVES, MIXES, NEGATED, OFFSETS, SHAPES, SIZES, check_halves, check_mix, check_negate
-from machine import DEVICE
+from machine import DEVICE, QUICKLY
 
 import kjit
 
@@ -20,6 +20,7 @@ def module() -> Any:
         "elementwise_cases",
         cuda_files=[CASES],
         cuda_wrappers=EXPORTS,
+        extra_cuda_cflags=list(QUICKLY),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gathering import EXPORTS, LOOK_UPS, OFFSETS, SHAPES, check_look_up
-from machine import DEVICE
+from machine import DEVICE, QUICKLY
 
 import kjit
 
@@ -20,6 +20,7 @@ def module() -> Any:
         "gather_cases",
         cuda_files=[CASES],
         cuda_wrappers=EXPORTS,
+        extra_cuda_cflags=list(QUICKLY),
     )
 
 

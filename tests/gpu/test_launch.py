@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import tvm_ffi
-from machine import CAPABILITY, DEVICE, gpu_only, properties, synchronize
+from machine import CAPABILITY, DEVICE, QUICKLY, gpu_only, properties, synchronize
 
 import kjit
 
@@ -46,6 +46,7 @@ def module() -> Any:
         "launch_cases",
         cuda_files=[Path(__file__).parent / "launch_cases.cuh"],
         cuda_wrappers=EXPORTS,
+        extra_cuda_cflags=list(QUICKLY),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE
+from machine import DEVICE, QUICKLY
 
 import kjit
 
@@ -37,6 +37,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Any, torch.dtype]:
         request.param,
         cuda_files=[Path(__file__).parent / "norm_cases.cuh"],
         cuda_wrappers=[(name, f"{name}<{request.param}>") for name in ("storage", "row", "any_row")],
+        extra_cuda_cflags=list(QUICKLY),
     )
     return module, DTYPES[request.param]
 

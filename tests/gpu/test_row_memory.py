@@ -32,7 +32,7 @@ def module() -> Any:
                 "row_memory_cases",
                 cuda_files=[Path(__file__).parent / "row_memory_cases.cuh"],
                 cuda_wrappers=exports,
-                extra_cuda_cflags=["-O1"],
+                extra_cuda_cflags=["-O1", "-Xcompiler=-g1"],
             )
 
     return InParts(load, EXPORTS, ["rms_norm", "rms_norm_of_bytes", "look_up_0"])

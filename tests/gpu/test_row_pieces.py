@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE
+from machine import DEVICE, QUICKLY
 
 import kjit
 
@@ -27,6 +27,7 @@ def module() -> Any:
         "row_pieces_cases",
         cuda_files=[CASES],
         cuda_wrappers=EXPORTS,
+        extra_cuda_cflags=list(QUICKLY),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import tvm_ffi
-from machine import DEVICE, DEVICE_COUNT, gpu_only, properties, synchronize
+from machine import DEVICE, DEVICE_COUNT, QUICKLY, gpu_only, properties, synchronize
 
 import kjit
 
@@ -63,6 +63,7 @@ def module() -> Any:
         "runtime_cases",
         cuda_files=[Path(__file__).parent / "runtime_cases.cuh"],
         cuda_wrappers=EXPORTS,
+        extra_cuda_cflags=list(QUICKLY),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machine import DEVICE
+from machine import DEVICE, QUICKLY
 from scattering import EXPORTS, OFFSETS, SHAPES, STORES, check_duplicates, check_store
 
 import kjit
@@ -20,6 +20,7 @@ def module() -> Any:
         "scatter_cases",
         cuda_files=[CASES],
         cuda_wrappers=EXPORTS,
+        extra_cuda_cflags=list(QUICKLY),
     )
 
 

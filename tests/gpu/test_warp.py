@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from machine import CAPABILITY, DEVICE
+from machine import CAPABILITY, DEVICE, QUICKLY
 from parts import InParts
 
 import kjit
@@ -75,6 +75,7 @@ def module() -> Any:
             "warp_cases",
             cuda_files=[Path(__file__).parent / "warp_cases.cuh"],
             cuda_wrappers=exports,
+            extra_cuda_cflags=list(QUICKLY),
         )
 
     nightly = {f"reduce_{name}" for name in EVERY_NIGHT}

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kjit.engine.compile import eager_calls
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime import load, native
-from kjit.runtime.native import Native
 from kjit.spec import Target
+
+if TYPE_CHECKING:
+    from kjit.runtime.native import Native
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
 from types import FunctionType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import torch
@@ -23,7 +23,9 @@ from kjit.engine.toolchain import cpu
 from kjit.errors import CompileError
 from kjit.ops.add_constant import add_constant
 from kjit.runtime import load, native
-from kjit.runtime.native import Native
+
+if TYPE_CHECKING:
+    from kjit.runtime.native import Native
 
 pytestmark = pytest.mark.usefixtures("unsettled")
 

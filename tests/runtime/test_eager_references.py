@@ -11,7 +11,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -20,8 +20,11 @@ from forked import Forks
 
 import kjit
 from kjit.runtime import load, native
-from kjit.runtime.native import OPTIONAL, POSITIONAL, TENSOR, WRITTEN, Native
+from kjit.runtime.native import OPTIONAL, POSITIONAL, TENSOR, WRITTEN
 from kjit.spec import Spec
+
+if TYPE_CHECKING:
+    from kjit.runtime.native import Native
 
 pytestmark = pytest.mark.usefixtures("unsettled")
 

@@ -6,7 +6,7 @@ import gc
 import itertools
 import sys
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -16,8 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import kjit
 from kjit.runtime import load, native
-from kjit.runtime.native import OPTIONAL, POSITIONAL, TENSOR, WRITTEN, Native
+from kjit.runtime.native import OPTIONAL, POSITIONAL, TENSOR, WRITTEN
 from kjit.spec import Spec
+
+if TYPE_CHECKING:
+    from kjit.runtime.native import Native
 
 pytestmark = pytest.mark.usefixtures("unsettled")
 

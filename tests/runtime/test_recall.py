@@ -233,7 +233,7 @@ class TestWhatTurnsItAway:
         [
             ("code_states", [("engine/key/key.py", 1, 2, 3)]),
             ("cpu_identity", "another CPU"),
-            ("_tvm_ffi_version", "99"),
+            ("tvm_ffi_version", "99"),
             ("tvm_ffi_home", "/elsewhere"),
             ("tvm_ffi_home", None),
         ],
@@ -252,8 +252,8 @@ class TestWhatTurnsItAway:
     def test_another_version_of_kjit(self, op: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its file is not imported for that: its date tells."""
         states = recall.code_states()
-        (tmp_path / "kjit" / "engine").mkdir(parents=True)
-        (tmp_path / "kjit" / "runtime").mkdir()
+        for folder in recall._CODE:
+            (tmp_path / "kjit" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "kjit" / "_version.py").write_text('__version__ = "99"\n')
         with monkeypatch.context() as patch:
             patch.setattr(kjit, "__file__", str(tmp_path / "kjit" / "__init__.py"))
@@ -469,6 +469,41 @@ class TestRecords:
             assert unrecorded.find() is None
             os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
             assert unrecorded.find() is not None
+
+    def test_headers_of_a_package_are_judged_by_its_libraries(
+        self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        library = unrecorded.home / "libpackage.so"
+        library.write_text("one")
+        package = recall_writer.Installed((str(unrecorded.header.parent),), (str(library),))
+        name = recall.request(["answer", "of a package"], "cpu", str(unrecorded.cache))
+        assert name is not None
+
+        def is_recalled() -> bool:
+            return recall.find(name, str(unrecorded.cache)) is not None
+
+        def remember() -> None:
+            store = Store.open(unrecorded.cache)
+            artifact = store.find(Key.of(unrecorded.variant, Toolchain.for_target(CPU))).artifact
+            assert artifact is not None
+            recall_writer.remember(unrecorded.variant, store, artifact, name=name, installed=package)
+
+        remember()
+        assert not is_recalled()  # the library is newer than the process
+        monkeypatch.setattr(recall_writer, "STARTED_NS", 1 << 62)
+        remember()
+        assert is_recalled()
+        os.utime(unrecorded.header)
+        (unrecorded.header.parent / "new.txt").touch()
+        assert is_recalled()
+        edit(unrecorded.source, "ANSWER;", "AnSWER;")
+        assert not is_recalled()
+        edit(unrecorded.source, "AnSWER;", "ANSWER;")
+        assert is_recalled()
+        library.write_text("another")
+        assert not is_recalled()
+        library.unlink()
+        assert not is_recalled()
 
     def test_there_is_none_for_a_file_of_options(self, unrecorded: Op) -> None:
         options = unrecorded.project / "options.txt"

@@ -6,7 +6,7 @@ The result is right, or there is one sentence of why not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,7 +17,9 @@ import kjit
 from kjit.errors import KjitError
 from kjit.ops.add_constant import _add_constant, add_constant
 from kjit.runtime import native
-from kjit.runtime.native import Native
+
+if TYPE_CHECKING:
+    from kjit.runtime.native import Native
 
 X = torch.tensor([1.0, -2.5, 3.0])
 Z = torch.complex(X, X + 1)

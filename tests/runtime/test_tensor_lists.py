@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -14,7 +14,9 @@ from torch.autograd import forward_ad
 import kjit
 from kjit.errors import KjitError, UsageError
 from kjit.runtime import native
-from kjit.runtime.native import Native
+
+if TYPE_CHECKING:
+    from kjit.runtime.native import Native
 
 X = torch.tensor([1.0, -2.5, 3.0])
 

@@ -12,7 +12,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from forked import Forks, forks
@@ -21,8 +21,10 @@ from warm import begin, warm_up
 from kjit.engine import bundle_writer, pool
 from kjit.engine.cache.store import Store
 from kjit.runtime.load import BUNDLE
-from kjit.runtime.native import Native
 from kjit.spec import Spec, Target, Variant
+
+if TYPE_CHECKING:
+    from kjit.runtime.native import Native
 
 pytestmark = pytest.mark.usefixtures("records")
 

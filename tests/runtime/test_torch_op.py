@@ -19,10 +19,11 @@ import kjit
 from kjit.errors import KjitError, UsageError
 from kjit.ops.add_constant import add_constant
 from kjit.runtime import native
-from kjit.runtime.native import Native
 
 if TYPE_CHECKING:
     from decimal import Decimal
+
+    from kjit.runtime.native import Native
 
 # Plain Python functions stand in for kernels: what is tested here is the way to them.
 calls: list[str] = []

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kjit.engine.cache import recall_writer
 from kjit.engine.cache.artifact import Artifact
@@ -24,8 +25,10 @@ from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
 from kjit.runtime import native
 from kjit.runtime.native import NAME as NAME
-from kjit.runtime.native import Native
 from kjit.spec import Spec, Target, Variant
+
+if TYPE_CHECKING:
+    from kjit.runtime.native import Native
 
 _log = logging.getLogger("kjit")
 
@@ -41,7 +44,7 @@ def find() -> Native | None:
         return None
     if artifact is None:
         return None
-    recall_writer.remember(variant, store, artifact, name=native.request(str(store.root)))
+    _remember(variant, store, artifact)
     return native.load_native(artifact.library_path)
 
 
@@ -56,8 +59,26 @@ def compile_and_load() -> Native | None:
     artifact = _compile(Target.cpu(), store, must_last=True)
     if artifact is None:
         return None
-    recall_writer.remember(_variant_for(Target.cpu()), store, artifact, name=native.request(str(store.root)))
+    _remember(_variant_for(Target.cpu()), store, artifact)
     return native.load_native(artifact.library_path)
+
+
+def _remember(variant: Variant, store: Store, artifact: Artifact) -> None:
+    """Record it for the torch and the Python that run now.
+
+    The versions of both are in the name of the record. A torch that was built again, with the same version, has other
+    libraries. (They need two calls of `stat`; the headers are more than two hundred files.)
+    """
+    torch_home, _ = native.installed()
+    includes = f"{torch_home}/include", str(python_header().parent)
+    libraries = f"{torch_home}/lib/libc10.so", f"{torch_home}/lib/libtorch_python.so"
+    recall_writer.remember(
+        variant,
+        store,
+        artifact,
+        name=native.request(str(store.root)),
+        installed=recall_writer.Installed(includes, libraries),
+    )
 
 
 def _compile(

@@ -38,11 +38,13 @@ struct RowTuning {
   /// more threads run, the better; and of long rows, beside which columns are not held unless their total needs them.
   static constexpr int kParts = kLoadsLate ? 4 : vectors_for(kInputs + kColumns);
   static constexpr int kShortParts = kParts < 2 ? kParts : 2;
-  /// Of unaligned rows; and the threads of their largest block, two of which run on an SM without a spill.
-  static constexpr int kUnalignedParts = kInputs + kColumns <= 2 ? 2 : 1;
-  static constexpr bool kNeedsFewRegisters =
-      kIsLight && elements_in<Operands...>(16) == 4 && sizeof(typename Rules::Total) <= 8;
-  static constexpr int kUnalignedBlock = kNeedsFewRegisters ? 768 : 512;
+  /// Of unaligned rows: elements of a vector, few, as columns are read one by one; vectors in each thread, 64 bytes of
+  /// all inputs; threads of the largest block, and blocks on an SM. Nothing is spilled.
+  static constexpr int kUnalignedVec = elements_in<Operands...>(16) < 4 ? elements_in<Operands...>(16) : 4;
+  static constexpr int kUnalignedBytes = 16 / elements_in<Operands...>(16) * kUnalignedVec;
+  static constexpr int kUnalignedInputs = kInputs < 1 ? 1 : kInputs < 4 ? kInputs : 4;
+  static constexpr int kUnalignedParts = 64 / (kUnalignedBytes < 8 ? 8 : kUnalignedBytes) / kUnalignedInputs;
+  static constexpr int kUnalignedBlock = 512, kUnalignedBlocks = 2;
   /// Launch bounds: threads of the largest block, and blocks on an SM. Of short rows an SM holds more threads.
   static constexpr int max_block(bool is_short) { return is_short && kIsLight ? 768 : kMaxRowBlock; }
   static constexpr int min_blocks(bool is_short) { return is_short && kIsLight ? 2 : 1; }

@@ -11,17 +11,21 @@
 
 namespace kjit::details {
 
-KJIT_IMPL RowChoice choose_rows(std::int64_t rows, std::int64_t vectors, bool aligned, const RowLimits& limits) {
+KJIT_IMPL RowChoice choose_rows(std::int64_t rows, std::int64_t vectors, std::int64_t unaligned_vectors, bool aligned,
+                                const RowLimits& limits) {
   // A thread holds more of a row where a block would be alone on an SM, unless it has just so many full warps.
   const int in_short = limits.short_block * limits.short_parts, in_half = kMaxRowBlock / 2 * limits.parts;
   const bool fits = vectors <= (in_short < in_half ? in_short : in_half) ||
                     (vectors % (32 * limits.parts) == 0 && vectors <= kMaxRowBlock * limits.parts);
   if (!aligned || vectors > std::int64_t{limits.max_cluster} * kMaxRowBlock * limits.long_parts) {
-    const int parts = limits.unaligned_parts, block = limits.unaligned_block;
-    const std::int64_t most = std::int64_t{limits.max_cluster} * block * parts,
-                       least = limits.unaligned_threads * parts;
-    const std::int64_t held = vectors < least ? least : vectors < most ? vectors : most;
-    return {kUnalignedRows, parts, spread_rows(rows, held, parts, block, limits.max_cluster)};
+    const int parts = limits.unaligned_parts, block = limits.unaligned_block, least = limits.unaligned_threads;
+    const std::int64_t most = std::int64_t{limits.max_cluster} * block * parts;
+    const std::int64_t held = unaligned_vectors < most ? unaligned_vectors : most;
+    RowSpread spread = spread_rows(rows, held, parts, block, limits.max_cluster, limits.unaligned_line);
+    if (spread.threads < least) {
+      spread = {least, kSmallBlock, host::div_ceil(rows, std::int64_t{kSmallBlock / least}), 1};
+    }
+    return {kUnalignedRows, parts, spread};
   }
   if (!fits || worth_sharing(rows, vectors, limits.max_cluster)) {
     const int parts = limits.long_parts;

@@ -62,16 +62,16 @@ constexpr int largest_block(std::int64_t vectors, int parts, int max_cluster) {
   return wastes && 2 * blocks <= max_cluster ? kHalf : kMaxRowBlock;
 }
 
+constexpr int kSmallBlock = 64;  // threads: the fewer rows a block has, the sooner the SM has room for others
+
 /// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row. Where a
 /// block of `max_block` threads, a multiple of 32, cannot hold the row so, a cluster of up to `max_cluster` shares it,
 /// a power of two; where that cannot either, a block has it, and a thread more. A thread has at most three vectors
-/// where fewer than 8 threads could share a row, as more of a line of the cache is read in one go then, and of few rows
-/// at most two: most of the GPU is idle, and the more threads a row has, the sooner it is done. A cluster shares those
-/// that are `worth_sharing`, too.
+/// where fewer threads could share a row than a cache line has vectors, `line`, as more of it is read in one go then,
+/// and of few rows at most two: most of the GPU is idle, and the more threads a row has, the sooner it is done. A
+/// cluster shares those that are `worth_sharing`, too.
 constexpr RowSpread spread_rows(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxRowBlock,
-                                int max_cluster = 1) {
-  constexpr int kSmallBlock = 64;  // threads: the fewer rows a block has, the sooner the SM has room for others
-  constexpr int kLineThreads = 8;
+                                int max_cluster = 1, int line = 8) {
   constexpr std::int64_t kShort = 64, kMedium = 256, kFew = 65536;
   const std::int64_t held = std::int64_t{parts} * max_block;  // by a block
   int cluster = 1;
@@ -86,7 +86,7 @@ constexpr RowSpread spread_rows(std::int64_t rows, std::int64_t vectors, int par
   const int each = most < parts ? most : parts;
   if (const std::int64_t lanes = threads_to_hold(vectors, each); lanes <= 32) {
     int threads = static_cast<int>(lanes);
-    while (threads < kLineThreads && 3 * threads < vectors) threads *= 2;
+    while (threads < line && 3 * threads < vectors) threads *= 2;
     return {threads, kSmallBlock, host::div_ceil(rows, std::int64_t{kSmallBlock / threads}), 1};
   }
   const std::int64_t share = host::div_ceil(host::div_ceil(vectors, std::int64_t{each}), std::int64_t{cluster});
@@ -111,7 +111,8 @@ enum RowKernel : int { kUnalignedRows, kHeldRows, kShortRows, kLongRows, kEvenLo
 struct RowLimits {
   int parts, short_parts, long_parts, unaligned_parts;
   int short_block, unaligned_block;  // threads at most
-  int unaligned_threads;             // that share a row, at least
+  int unaligned_threads;             // that share a row, at least: one for each single element
+  int unaligned_line;                // vectors of a cache line
   int max_cluster;                   // blocks that may share a row
 };
 
@@ -122,8 +123,9 @@ struct RowChoice {
   RowSpread spread;
 };
 
-/// Chooses for `rows` rows of `vectors` vectors each.
-RowChoice choose_rows(std::int64_t rows, std::int64_t vectors, bool aligned, const RowLimits& limits);
+/// Chooses for `rows` rows of `vectors` vectors each, or of `unaligned_vectors` where they are not aligned.
+RowChoice choose_rows(std::int64_t rows, std::int64_t vectors, std::int64_t unaligned_vectors, bool aligned,
+                      const RowLimits& limits);
 
 /// Lets `plan` say what is prefetched: of the row that is begun about when this one is done, as many rows further as
 /// the GPU works on at a time, 64 KiB for each block, or 80 where it has no more. Nothing where rows are few or short.

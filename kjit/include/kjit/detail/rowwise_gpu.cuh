@@ -30,7 +30,8 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
                               .unaligned_parts = Tuning::kUnalignedParts,
                               .short_block = Tuning::max_block(true),
                               .unaligned_block = Tuning::kUnalignedBlock,
-                              .unaligned_threads = 2 * kVec,
+                              .unaligned_threads = 2 * Tuning::kUnalignedVec,
+                              .unaligned_line = 128 / Tuning::kUnalignedBytes,
                               .max_cluster = kMaxCluster};
   constexpr void (*kKernels[kRowKernels])(Math, RowPlan, Operands...) = {
       kernels::rowwise_unaligned<Math, Tuning::kUnalignedParts, Operands...>,
@@ -46,7 +47,7 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
 
   const bool aligned = aligned_head<kVec, Place::kElement, Place::kColumn>(tensors...) == 0 && row_size % kVec == 0 &&
                        (keeps_aligned<kVec>(tensors) && ...);
-  const RowChoice choice = choose_rows(num_rows, vectors, aligned, kLimits);
+  const RowChoice choice = choose_rows(num_rows, vectors, row_size / Tuning::kUnalignedVec, aligned, kLimits);
   const RowSpread& spread = choice.spread;
   const auto kernel = kKernels[choice.kernel];
   plan.threads = spread.threads;

@@ -235,44 +235,82 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   if constexpr (kIsShort) fetch_next();  // earlier, it would delay rows that have no next one
 }
 
-/// What a thread holds of a tensor whose rows are not aligned.
+/// What a thread holds of a tensor whose rows are not aligned: `kParts` vectors of a chunk of the row, as they were
+/// read, and one that it computes with. If vectors were split into elements where they are read, the thread would wait
+/// there for each of them.
 template <typename Operand, int kVec, int kParts>
-struct UnalignedVectors : RowVectors<Operand, kVec, kParts, kParts> {
-  using Base = RowVectors<Operand, kVec, kParts, kParts>;
+struct UnalignedVectors : RowVectors<Operand, kVec, 1, 1> {
+  using Base = RowVectors<Operand, kVec, 1, 1>;
   using Base::data;
-  using Base::kCount;
-  using Base::vectors;
+  using typename Base::Element;
+  using Word = device::row::details::Word<sizeof(Element) * kVec>;
 
-  /// Reads the `i`-th vector, from element `at` of the row on, if the tensor is of one of these kinds.
-  template <Place... kPlaces>
-  KJIT_DEVICE void load_unaligned(int i, int at, int row_size) {
-    if constexpr (kIsIn<Operand, kPlaces...> && Operand::kIsRead) {
-      if (Operand::kIsOptional && data == nullptr) return vectors[i].fill({});
-      device::row::load_unaligned(vectors[i], data, at, row_size);
+  Word words[kIsInput<Operand> ? kParts : 1];
+
+  /// Reads the vectors of a chunk that begin at elements `first`, `first + next`, ..., before `end`.
+  KJIT_DEVICE void load_chunk(int first, int next, int end) {
+    if constexpr (kIsInput<Operand>) {
+      if (Operand::kIsOptional && data == nullptr) {
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) words[i] = Word{};
+      } else if (reinterpret_cast<std::uintptr_t>(data + first) % sizeof(Word) == 0) {
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          if (first + i * next >= end) break;
+          words[i] = *reinterpret_cast<const Word*>(data + first + i * next);
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          if (first + i * next >= end) break;
+          const auto vector = elements(first + i * next);
+          std::memcpy(&words[i], vector.data(), sizeof(Word));
+        }
+      }
     }
   }
-  /// Writes it. Only if `kMayDiffer`, its alignment can differ from that of the leading tensor.
-  template <bool kMayDiffer>
-  KJIT_DEVICE void store_unaligned(int i, int at) const {
-    if constexpr (kIsResultOfElement<Operand> && kMayDiffer) {
-      device::row::store_unaligned(vectors[i % kCount], data + at);
-    } else if constexpr (kIsResultOfElement<Operand>) {
-      device::row::store_streaming(vectors[i % kCount], data + at);
+  /// Computes with the `i`-th vector of the chunk from now on.
+  KJIT_DEVICE void take(int i) {
+    if constexpr (kIsInput<Operand>) std::memcpy(this->vectors[0].data(), &words[i], sizeof(Word));
+  }
+  /// Reads the columns of the vector that begins at element `at`.
+  KJIT_DEVICE void load_columns(int at) {
+    if constexpr (kIsIn<Operand, Place::kColumn>) {
+      if (Operand::kIsOptional && data == nullptr) return this->vectors[0].fill(Element{});
+      this->vectors[0] = elements(at);
     }
+  }
+  /// Writes the vector that begins at element `at`. Only if `kMayDiffer`, its alignment can differ from that of the
+  /// leading tensor.
+  template <bool kMayDiffer>
+  KJIT_DEVICE void store_vector(int at) const {
+    if constexpr (kIsResultOfElement<Operand> && kMayDiffer) {
+      device::row::store_unaligned(this->vectors[0], data + at);
+    } else if constexpr (kIsResultOfElement<Operand>) {
+      device::row::store_streaming(this->vectors[0], data + at);
+    }
+  }
+
+ private:
+  KJIT_DEVICE typename Base::Vector elements(int at) const {
+    typename Base::Vector vector;
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) vector[j] = data[at + j];
+    return vector;
   }
 };
 
-/// The number of elements of a row before the first one aligned to `multiple` elements, a power of two, in the leading
-/// tensor: the first that is written, or if none is, the first that is read.
-template <typename... Operands, typename... Held>
-KJIT_DEVICE int elements_ahead(unsigned multiple, const Held&... held) {
+/// The number of elements of a row before the first one aligned to a vector, in the leading tensor: the first that is
+/// written, or if none is, the first that is read.
+template <int kVec, typename... Operands, typename... Held>
+KJIT_DEVICE int elements_ahead(const Held&... held) {
   constexpr bool kHasResult = (kIsResultOfElement<Operands> || ...);
   std::uintptr_t first = 0;  // of its row, in elements
   ((first = first == 0 && (kHasResult ? kIsResultOfElement<Operands> : kIsInput<Operands>)
                 ? reinterpret_cast<std::uintptr_t>(held.data) / sizeof(typename Operands::Element)
                 : first),
    ...);
-  return static_cast<int>(-first & (multiple - 1));
+  return static_cast<int>(-first & (kVec - 1));
 }
 
 /// The work of a thread on unaligned rows: chunks of `kParts` vectors, aligned in the leading tensor, and at most one
@@ -283,7 +321,6 @@ template <typename Rules, int kVec, int kParts, std::size_t... kAll, std::size_t
 KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence<kOfTerm...>,
                                std::index_sequence<kOfRow...>, std::index_sequence<kOfElement...>, const Math& math,
                                const RowPlan& plan, const Operands&... tensors) {
-  using enum Place;
   constexpr bool kMayDiffer = (0 + ... + static_cast<int>(kIsResultOfElement<Operands>)) > 1;
   const RowTeam<(kMaxCluster > 1), typename Rules::Total> team(plan.threads);
   const std::int64_t wanted = team.row;
@@ -294,14 +331,11 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
   Pack<RowVectors<Operands, 1, 1, 1>...> single;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
   (get<kAll>(single).begin(tensors, at_row, row_size), ...);
-  // If several warps share a row, its vectors begin at a cache line, so that no two warps read parts of one. With this
-  // many threads, each has at most one of the `8 * kVec - 1` single elements in front and `kVec - 1` at the end.
-  constexpr int kLineThreads = kVec > 8 ? 16 * kVec : 128;
-  const int head = elements_ahead<Operands...>(plan.threads >= kLineThreads ? 8 * kVec : kVec, get<kAll>(held)...);
+  const int head = elements_ahead<kVec, Operands...>(get<kAll>(held)...);
   const int whole = row_size > head ? (row_size - head) & -kVec : 0;
   const int end = head + whole, next = plan.threads * kVec, begin = head + lane * kVec;
   const int single_at = lane < head ? lane : lane + whole;
-  const bool has_single = single_at < row_size;
+  const bool has_single = kVec > 1 && single_at < row_size;
   team.await();
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
   (get<kAll>(held).load_number(at_row), ...);
@@ -314,25 +348,20 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
   }
   int first = begin;
   while (true) {
-    const bool is_last = first + kParts * next >= end;
+    (get<kAll>(held).load_chunk(first, next, end), ...);
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
       const int at = first + i * next;
       if (at >= end) break;
-      (get<kAll>(held).template load_unaligned<kElement>(i, at, row_size), ...);
-      if (is_last || Rules::kTermReadsColumns) {
-        (get<kAll>(held).template load_unaligned<kColumn>(i, at, row_size), ...);
-      }
+      (get<kAll>(held).take(i), ...);
+      if constexpr (Rules::kTermReadsColumns) (get<kAll>(held).load_columns(at), ...);
+      total = combined(total, vector_total<Rules, kVec>(math, 0, at, get<kOfTerm>(held)...));
     }
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      const int at = first + i * next;
-      if (at >= end) break;
-      total = combined(total, vector_total<Rules, kVec>(math, i, at, get<kOfTerm>(held)...));
-    }
-    if (is_last) break;
+    if (first + kParts * next >= end) break;
     first += kParts * next;
   }
+  // The columns of a vector are read before they are needed, those of the first one while the total is computed.
+  if (Rules::kHasElement && first < end) (get<kAll>(held).load_columns(first), ...);
   if (has_single) total = combined(total, vector_total<Rules, 1>(math, 0, single_at, get<kOfTerm>(single)...));
   total = team.begin(total);
   if (at_row + plan.ahead < plan.num_rows) {
@@ -352,15 +381,15 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
       for (int i = 0; i < kParts; ++i) {
         const int at = first + i * next;
         if (at >= end) break;
-        vector_results<Rules, kVec>(math, of_row, i, at, get<kOfElement>(held)...);
-        (get<kAll>(held).template store_unaligned<kMayDiffer>(i, at), ...);
+        (get<kAll>(held).take(i), ...);
+        vector_results<Rules, kVec>(math, of_row, 0, at, get<kOfElement>(held)...);
+        (get<kAll>(held).template store_vector<kMayDiffer>(at), ...);
+        if (i + 1 < kParts && at + next < end) (get<kAll>(held).load_columns(at + next), ...);
       }
       if (first == begin) break;
       first -= kParts * next;
-#pragma unroll
-      for (int i = 0; i < kParts; ++i) {
-        (get<kAll>(held).template load_unaligned<kElement, kColumn>(i, first + i * next, row_size), ...);
-      }
+      (get<kAll>(held).load_chunk(first, next, end), ...);
+      (get<kAll>(held).load_columns(first), ...);
     }
   }
 }
@@ -385,11 +414,12 @@ __global__ void __launch_bounds__(details::RowTuningOf<Math, Operands...>::max_b
 
 /// Rows that begin anywhere, or are longer than registers hold.
 template <typename Math, int kParts, typename... Operands>
-__global__ void __launch_bounds__(details::RowTuningOf<Math, Operands...>::kUnalignedBlock, 2)
+__global__ void __launch_bounds__(details::RowTuningOf<Math, Operands...>::kUnalignedBlock,
+                                  details::RowTuningOf<Math, Operands...>::kUnalignedBlocks)
     rowwise_unaligned(const Math math, const __grid_constant__ details::RowPlan plan, Operands... tensors) {
   using namespace details;
   using Rules = RowMath<Math, Operands...>;
-  constexpr int kVec = elements_in<Operands...>(16);
+  constexpr int kVec = RowTuningOf<Math, Operands...>::kUnalignedVec;
   unaligned_row<Rules, kVec, kParts>(std::index_sequence_for<Operands...>(), typename Rules::OfTerm(),
                                      typename Rules::OfRow(), typename Rules::OfElement(), math, plan, tensors...);
 }

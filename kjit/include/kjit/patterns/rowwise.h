@@ -49,7 +49,7 @@ namespace host {
 /// element of the row. Full tensors have `num_rows * row_size` elements, per-row ones `num_rows`, per-column ones
 /// `row_size`; all are contiguous, except `Strided` ones, and on `device`. A result may alias an input of the same
 /// shape exactly, but not overlap one partially. Totals are bitwise reproducible; for rows that are not aligned to 16
-/// bytes, only between tensors with the same offset from a 128-byte line.
+/// bytes, only between tensors with the same offset from an aligned address.
 template <typename Math, typename... Operands>
 void rowwise(const Math& math, const RowSizes& sizes, const SymbolicDevice& device, const Operands&... tensors) {
   if constexpr (kjit::details::check_rowwise<Math, Operands...>()) {
