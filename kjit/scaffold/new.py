@@ -263,7 +263,7 @@ def _check_dtypes(signature: Signature, pattern: Pattern, dtypes: Sequence[DType
     for dtype in dtypes:
         if dtype.kind == "bool":
             raise UsageError(
-                "--dtypes: bool is no dtype to compute with.",
+                "--dtypes: bool is not a dtype to compute with.",
                 hint="write bool[...] in the signature for a tensor of bools",
             )
     return dtypes

@@ -151,7 +151,7 @@ def why_no_identifier(name: str, what: str, longest: int) -> str | None:
         strange = "a space" if letter == " " else quoted(letter)
         return f"{shown} has {strange} in it: a name is letters, digits and underscores."
     if len(name) > longest:
-        return f"{shown} has {len(name)} letters, and the name of {what} has at most {longest}."
+        return f"{shown} has {len(name)} characters; the name of {what} may have at most {longest}."
     if keyword.iskeyword(name):
         return f"{shown} is a keyword of Python."
     if name in CPP_KEYWORDS:
