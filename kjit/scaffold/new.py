@@ -44,7 +44,7 @@ _MANNERS = {
     "scatter": "into the rows that an index chooses",
     CUSTOM_PATTERN: "",
 }
-"""How an op of a pattern works, for its docstring."""
+"""The manner in which an op of each pattern works, for its docstring."""
 
 SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
 SHARED = ".h"

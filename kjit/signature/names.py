@@ -83,14 +83,14 @@ _NUMBERED = re.compile(r"dtype_\w+")
 
 
 class Problem(NamedTuple):
-    """What is wrong with a part of a signature, and what to do about it."""
+    """A mistake in a part of a signature, and its remedy."""
 
     reason: str
     hint: str
 
 
 def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
-    """What is wrong with `name` for a parameter, an output or a dimension, or None."""
+    """The reason why `name` cannot be that of a parameter, an output or a dimension, or None."""
     reason = _why_no_parameter(name, dimension)
     if reason is None:
         return None
