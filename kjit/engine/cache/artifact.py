@@ -176,7 +176,7 @@ def read_summary(folder: str) -> dict[str, Any] | str:
 
 
 def _fault(record: dict[str, Any]) -> str | None:
-    """What is wrong with the summary of a record."""
+    """The mistake in the summary of a record; None if there is none."""
     if record.get("format") != FORMAT:
         return f"it was written by another version of kjit (format {record.get('format')})"
     for field, kind in _SUMMARY.items():
