@@ -1,4 +1,4 @@
-"""What the wrappers of a project declare, to be built ahead of use."""
+"""The declarations of a project's wrappers, to be built ahead of use."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ def untrusted(folder: str, owners: tuple[int, ...]) -> str | None:
 
 
 def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = False) -> str | None:
-    """What is wrong with the library of an artifact; None if it is intact.
+    """The damage to the library of an artifact, as a sentence; None if it is intact.
 
     Args:
         owners: only these users may be able to change it.
