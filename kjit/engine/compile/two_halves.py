@@ -203,7 +203,8 @@ def _call_of_host(signature: str, unit: str) -> str | None:
 def _own_code(unit: str) -> Iterator[tuple[str, int, str]]:
     from kjit.engine.compile import halves  # only an error needs it here
 
-    return halves.device_lines(unit, lambda file: not file.startswith("<"))
+    prefixes = os.path.join(kjit_include(), "kjit_rtc", "")
+    return halves.device_lines(unit, lambda file: not file.startswith(("<", prefixes)))
 
 
 def why_nvcc(spec: Spec, nvrtc: Nvrtc, launcher: Path | None = None) -> str | None:
