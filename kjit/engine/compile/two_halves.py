@@ -168,7 +168,9 @@ def _use_of_host_variable(log: str, unit: str) -> str:
         return with_errors
     if not names:
         return log
-    for file, line, text in _own_code(unit):
+    from kjit.engine.compile import halves  # only an error needs it here
+
+    for file, line, text in halves.device_lines(unit):
         if (use := re.search(rf"\b{re.escape(names[0])}\b", text)) is not None:
             return f"{rest}{file}({line}): {error(names[0])}\n{text}\n{' ' * use.start()}^\n"
     return f"{rest}{error(names[0])}\n"
@@ -203,8 +205,7 @@ def _call_of_host(signature: str, unit: str) -> str | None:
 def _own_code(unit: str) -> Iterator[tuple[str, int, str]]:
     from kjit.engine.compile import halves  # only an error needs it here
 
-    prefixes = os.path.join(kjit_include(), "kjit_rtc", "")
-    return halves.device_lines(unit, lambda file: not file.startswith(("<", prefixes)))
+    return halves.device_lines(unit, lambda file: not file.startswith("<"))
 
 
 def why_nvcc(spec: Spec, nvrtc: Nvrtc, launcher: Path | None = None) -> str | None:
