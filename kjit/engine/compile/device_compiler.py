@@ -29,6 +29,8 @@ _SUCCESS = 0
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 # ptxas' warning about a host variable in a kernel, which would use another one with value 0: an error here.
 _HOST_VARIABLE = "Unresolved extern variable "
+_SILENT = ("-w", "--disable-warnings")
+_RESOURCES = re.compile(r"^ptxas info .*\n(?:    .*\n)*", re.MULTILINE)
 
 
 def compile_half(
@@ -52,6 +54,7 @@ def compile_half(
     Raises:
         OSError: a file or a library does not exist, or the library is not NVRTC.
     """
+    options, is_silent = _with_warnings(options)
     nvrtc = _load(library, builtins)
     with open(source, encoding="utf-8", errors="surrogateescape") as file:
         unit = file.read()
@@ -71,7 +74,20 @@ def compile_half(
     if done:
         with open(output, "wb") as file:
             file.write(content)
-    return done, said
+    return done, "".join(_RESOURCES.findall(said)) if done and is_silent else said
+
+
+def _with_warnings(options: list[str]) -> tuple[list[str], bool]:
+    """`options` without those that disable warnings, and whether there were any: one warning is an error here."""
+    kept = []
+    for option in options:
+        name, _, values = option.partition("=")
+        left = [value for value in values.split(",") if value not in _SILENT]
+        if name == "--ptxas-options" and left:
+            kept.append(f"{name}={','.join(left)}")
+        elif name not in ("--ptxas-options", *_SILENT):
+            kept.append(option)
+    return kept, kept != options
 
 
 def precompile(library: str, builtins: str, source: str, ahead: str, path: str, options: list[str]) -> bool:

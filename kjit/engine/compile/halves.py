@@ -144,16 +144,20 @@ def _bodies(
     return bodies
 
 
-def device_lines(unit: str, is_own: Callable[[str], bool]) -> Iterator[tuple[str, int, str]]:
+def device_lines(unit: str, is_own: Callable[[str], bool] | None = None) -> Iterator[tuple[str, int, str]]:
     """The lines of kernels and device functions in the device half of a preprocessed unit, each as file, number, text.
 
     Args:
-        is_own: whether to include the file of this name.
+        is_own: whether to include the file of this name; None for the op's own files.
     """
+
+    def is_included(marker: re.Match[str]) -> bool:
+        return _is_own(marker) if is_own is None else is_own(_place_of(marker)[0])
+
     unit = f"\n{unit}"
     markers = list(_MARKER.finditer(unit))
     places = [marker.end() for marker in markers]
-    for begin, end in _bodies(unit, markers, places, lambda marker: is_own(_place_of(marker)[0])):
+    for begin, end in _bodies(unit, markers, places, is_included):
         marker = markers[bisect.bisect(places, begin) - 1]
         file, line = _place_of(marker)
         line += unit.count("\n", marker.end(), begin) - 1

@@ -168,7 +168,9 @@ def _use_of_host_variable(log: str, unit: str) -> str:
         return with_errors
     if not names:
         return log
-    for file, line, text in _own_code(unit):
+    from kjit.engine.compile import halves  # only an error needs it here
+
+    for file, line, text in halves.device_lines(unit):
         if (use := re.search(rf"\b{re.escape(names[0])}\b", text)) is not None:
             return f"{rest}{file}({line}): {error(names[0])}\n{text}\n{' ' * use.start()}^\n"
     return f"{rest}{error(names[0])}\n"

@@ -11,6 +11,7 @@ import pytest
 
 from kjit.engine.compile import device_compiler, server, servers
 from kjit.engine.compile.kernels_object import kernels_of
+from kjit.engine.diagnostics.printed import parse_resources
 from kjit.engine.toolchain import machine
 from kjit.engine.toolchain.nvrtc import Nvrtc
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -89,16 +90,30 @@ def test_few_cores_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "static "])
-def test_a_kernel_that_reads_a_variable_of_the_host_does_not_compile(nvrtc: Nvrtc, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("silent", [[], ["--disable-warnings"], ["--ptxas-options=-w"], ["--ptxas-options=-w,-O3"]])
+def test_a_kernel_that_reads_a_variable_of_the_host_does_not_compile(
+    nvrtc: Nvrtc, tmp_path: Path, kind: str, silent: list[str]
+) -> None:
     """NVRTC would give it one of its own, without a value."""
     unit = f'# 1 "op.cu"\n{kind}int count = 3;\n__global__ void fill(int* out) {{ *out = count; }}\n'
     (tmp_path / "op.ii").write_text(unit)
     output = tmp_path / "op.sm_90.cubin"
-    words = (str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(output), OPTIONS)
+    words = (str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(output), [*OPTIONS, *silent])
     done, said = device_compiler.compile_half(*words)
     assert not done
     assert 'host variable "count"' in said
     assert not output.exists()
+
+
+@pytest.mark.parametrize("silent", [[], ["--disable-warnings"]])
+def test_warnings_can_be_disabled(nvrtc: Nvrtc, tmp_path: Path, silent: list[str]) -> None:
+    (tmp_path / "op.ii").write_text(UNIT.replace("float total", "int unused;\n  float total"))
+    output = tmp_path / "op.sm_90.cubin"
+    words = (str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(output), [*OPTIONS, *silent])
+    done, said = device_compiler.compile_half(*words)
+    assert done
+    assert ("unused" in said) == (silent == [])
+    assert len(parse_resources(said)) == 2
 
 
 def test_headers_are_precompiled_after_a_build_whose_folder_for_temporary_files_is_gone(
