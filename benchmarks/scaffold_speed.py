@@ -10,12 +10,12 @@ An op of each pattern is scaffolded into a temporary folder and measured as it s
 - `take_rows`: a random permutation of the rows of a table, against `torch.index_select(out=)`.
 
 Tensors of 64 MiB to 4 GiB are compared with `copy_` of the bytes that the op has to move, and small ones with PyTorch's
-op. With `--unaligned` there are rows and look-ups of 256 MiB alone whose rows are not aligned to 16 bytes. Every timing
-is a CUDA graph over so many sets of tensors that the cache is cold, repeated until the median is known to half a
-percent; `copy_` is timed outside of a graph too, and the faster counts. Ahead of timings of large tensors the GPU
-rests, so that its power limit does not hold clocks down for what ran before; a line says so where it did in the op's
-own time. It needs a GPU and nvcc, and exits with status 2 where one is missing; `cpu_speed.py` measures the same ops on
-the CPU.
+op. With `--unaligned` there are only rows and look-ups of 256 MiB that are not aligned to 16 bytes, and beside the
+scaffolded RMSNorm kjit's own row-wise ops: add and RMSNorm, LayerNorm and softmax. Every timing is a CUDA graph over so
+many sets of tensors that the cache is cold, repeated until the median is known to half a percent; `copy_` is timed
+outside of a graph too, and the faster counts. Ahead of timings of large tensors the GPU rests, so that its power limit
+does not hold clocks down for what ran before; a line says so where it did in the op's own time. It needs a GPU and
+nvcc, and exits with status 2 where one is missing; `cpu_speed.py` measures the same ops on the CPU.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ import torch
 from kjit.bench.clocks import watch_throttling
 from kjit.bench.hardware import find_hardware
 from kjit.benchmark import quick, rotated
+from kjit.ops import norm, softmax
 
 Tensors = tuple[torch.Tensor, ...]
 _MIB = 2**20
@@ -77,8 +78,11 @@ def main(args: Sequence[str] | None = None) -> None:
             calls = common.scaffold(Path(folder), "scaffolded_kernels", op), common.torch_side(op)
             for dtype in (getattr(torch, name) for name in options.dtypes.split(",")):
                 if options.unaligned:
-                    cases = list(_UNALIGNED[pattern](dtype))
+                    cases = list(_UNALIGNED[pattern](dtype, options.quick))
                     _report(f"{pattern}, unaligned, {dtype}", calls, cases, copy=True)
+                    for op, both in _ROW_OPS.items() if pattern == "rowwise" else ():
+                        cases = list(_row_op(op, dtype, _unaligned_shapes(dtype, options.quick)))
+                        _report(f"kjit.ops.{op}, unaligned, {dtype}", both, cases, copy=True)
                     continue
                 for title, sizes, copy in (("", _LARGE[pattern], True), (", small", _SMALL[pattern], False)):
                     cases = list(sizes(dtype, options.quick))
@@ -192,8 +196,29 @@ def _odd_gather_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]
     return [] if short or dtype.itemsize > 2 else [(size // n, n) for n in (514, 602, 1034, 2002) for size in sizes]
 
 
-def _unaligned_shapes(dtype: torch.dtype) -> list[tuple[int, int]]:
-    return [(256 * _MIB // n // dtype.itemsize, n) for n in (67, 257, 1001, 2049, 4097, 10001, 20001, 50257)]
+def _unaligned_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]:
+    lengths = (67, 257, 1001, 4097, 10001, 50257)
+    others = () if short else (127, 517, 2049, 20001, 30522, 65535, 128257, 250002)
+    return [(256 * _MIB // n // dtype.itemsize, n) for n in sorted((*lengths, *others))]
+
+
+def _row_op(op: str, dtype: torch.dtype, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:
+    def make(rows: int, columns: int) -> Tensors:
+        x = torch.randn(rows, columns, device="cuda").to(dtype)
+        weights = [
+            torch.randn(columns, device="cuda").to(dtype) for _ in range({"softmax": 0, "layernorm": 2}.get(op, 1))
+        ]
+        return x, *weights, torch.empty_like(x)
+
+    moved = 4 if op == "fused_add_rmsnorm" else 2  # tensors of rows that are read or written
+    for rows, columns in shapes:
+        label = f"{rows:,} rows of {columns:,}"
+        yield Case(label, functools.partial(make, rows, columns), moved * rows * columns * dtype.itemsize)
+
+
+def _add_rms_norm(x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor) -> None:
+    residual.add_(x)
+    x.copy_(torch.nn.functional.rms_norm(residual, weight.shape, weight, 1e-6))
 
 
 def _small_shapes(short: bool) -> list[tuple[int, int]]:
@@ -212,11 +237,25 @@ _SMALL: dict[str, Callable[[torch.dtype, bool], Iterator[Case]]] = {
     "gather": lambda dtype, short: _gather(dtype, [(rows, 4 * n) for rows, n in _small_shapes(short)]),
 }
 """The cases to compare with PyTorch alone."""
-_UNALIGNED: dict[str, Callable[[torch.dtype], Iterator[Case]]] = {
-    "rowwise": lambda dtype: _rowwise(dtype, _unaligned_shapes(dtype)),
-    "gather": lambda dtype: _gather(dtype, [(rows, n * dtype.itemsize) for rows, n in _unaligned_shapes(dtype)]),
+_UNALIGNED: dict[str, Callable[[torch.dtype, bool], Iterator[Case]]] = {
+    "rowwise": lambda dtype, short: _rowwise(dtype, _unaligned_shapes(dtype, short)),
+    "gather": lambda dtype, short: _gather(
+        dtype, [(rows, n * dtype.itemsize) for rows, n in _unaligned_shapes(dtype, short)]
+    ),
 }
 """Of these patterns the cases of `--unaligned`, compared with `copy_`."""
+_ROW_OPS: dict[str, tuple[Callable[..., object], Callable[..., object]]] = {
+    "fused_add_rmsnorm": (lambda x, weight, residual: norm.fused_add_rmsnorm(x, residual, weight), _add_rms_norm),
+    "layernorm": (
+        lambda x, weight, bias, out: norm.layernorm(x, weight, bias, out=out),
+        lambda x, weight, bias, _: torch.nn.functional.layer_norm(x, weight.shape, weight, bias),
+    ),
+    "softmax": (
+        lambda x, out: softmax.softmax(x, out=out),
+        lambda x, out: torch.softmax(x, -1, out=out),
+    ),
+}
+"""Row-wise ops of kjit's own, beside the scaffolded one, and PyTorch's."""
 
 
 if __name__ == "__main__":

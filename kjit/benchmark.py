@@ -208,7 +208,7 @@ def load_file(path: Path | str) -> ModuleType:
     # Under its own name, a file could hide a module of the user.
     name = f"kjit_benchmark_file_{Path(path).stem}"
     if Path(path).suffix != ".py":
-        raise UsageError(f"'{path}' is no Python file.")
+        raise UsageError(f"'{path}' is not a Python file.")
     loader = _FreshLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None  # since it has a loader
@@ -312,7 +312,7 @@ def _device_of(result: object) -> torch.device:
     if torch.cuda.is_available():
         raise UsageError(
             "run_benchmark cannot tell on which device the function runs, as it returns no tensor.",
-            hint='say it: run_benchmark(fn, device="cuda")',
+            hint='give the device: run_benchmark(fn, device="cuda")',
         )
     return torch.device("cpu")
 

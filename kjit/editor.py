@@ -210,7 +210,7 @@ def _yaml(items: Iterable[str]) -> str:
 def _quote(text: str) -> str:
     """A YAML string in single quotes, in which only the quote is special."""
     if re.search(r"[\x00-\x1f]", text):
-        raise UsageError(f"the path {text!r} cannot stand in {CLANGD_FILE}.", hint="rename the folder")
+        raise UsageError(f"the path {text!r} cannot be written into {CLANGD_FILE}.", hint="rename the folder")
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -124,7 +124,7 @@ def cache_dir() -> Path:
 
 
 def _user_cache_dir() -> str:
-    """As `platformdirs.user_cache_dir`, which is imported only on other systems than Linux."""
+    """`platformdirs.user_cache_dir`, which is imported only on systems other than Linux."""
     platform: str = sys.platform  # a variable, or mypy would check this for one platform only
     if platform == "linux":
         named = os.environ.get("XDG_CACHE_HOME", "")

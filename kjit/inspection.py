@@ -90,7 +90,7 @@ def code_in_file(path: Path) -> list[Code]:
     """
     if path.suffix not in (".so", ".cubin"):
         raise UsageError(
-            f"'{path}' is no library and no cubin.", hint="name an .so, a .cubin, or a revision: --against HEAD"
+            f"'{path}' is neither a library nor a cubin.", hint="name an .so, a .cubin, or a revision: --against HEAD"
         )
     return [Code(path.stem, tuple(read_library(path)))]
 

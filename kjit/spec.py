@@ -309,8 +309,8 @@ class Spec(Value):
             )
         if len(name) > _LONGEST_NAME:
             raise kjit.UsageError(
-                f"'{name[:20]}...' cannot name a module: it has {len(name)} letters, and {_LONGEST_NAME} are possible.",
-                hint="tell variants apart by their arguments, not by their names",
+                f"'{name[:20]}...' cannot name a module: it has more than {_LONGEST_NAME} characters.",
+                hint="distinguish variants by their arguments, not by their names",
             )
         _refuse_nul("args", args)
         self._set(
@@ -413,7 +413,7 @@ def _strings(field: str, values: Iterable[str]) -> tuple[str, ...]:
 def _refuse_nul(field: str, texts: Iterable[str]) -> None:
     for text in texts:
         if "\0" in text:
-            raise kjit.UsageError(f"{field}: {text!r} has a NUL character in it.")
+            raise kjit.UsageError(f"{field}: {text!r} contains a NUL character.")
 
 
 def _paths(field: str, values: Iterable[StrPath]) -> tuple[str, ...]:
@@ -426,7 +426,7 @@ def _paths(field: str, values: Iterable[StrPath]) -> tuple[str, ...]:
             len(os.fsencode(part)) > _LONGEST_FILE_NAME for part in path.split(os.sep)
         ):
             raise kjit.UsageError(
-                f"{field}: '{path[:40]}...' is no path: a name in it has over {_LONGEST_FILE_NAME} bytes."
+                f"{field}: '{path[:40]}...' is not a path: one of its names has more than {_LONGEST_FILE_NAME} bytes."
             )
         if not os.path.isabs(path):
             raise kjit.UsageError(
@@ -454,7 +454,9 @@ def _exports(field: str, values: Iterable[Wrapper]) -> tuple[Export, ...]:
     names = [name for name, _ in exports]
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise kjit.UsageError(f"{field}: the export '{twice}' is there twice.", hint="give one of them another name")
+        raise kjit.UsageError(
+            f"{field}: the export name '{twice}' is used twice.", hint="give one of them another name"
+        )
     for name in names:
         if not _is_name(name):
             raise kjit.UsageError(
@@ -472,7 +474,7 @@ def _export(field: str, value: object) -> Export:
         if isinstance(name, str) and isinstance(symbol, str):
             return (name, symbol)
     raise kjit.UsageError(
-        f"{field}: {value!r} is no export.",
+        f"{field}: {value!r} is not an export.",
         hint='an export is a name and a C++ symbol, as in ("run", "Scale<float>::run"), or one string for both',
     )
 

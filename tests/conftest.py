@@ -48,7 +48,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.nodeid.startswith(SLOW):
             item.add_marker(pytest.mark.slow)
-        for marker, reason in (("gpu", _why_no_gpu), ("nvcc", _why_no_nvcc), ("highway", _why_no_highway)):
+        for marker, reason in (
+            ("gpu", _why_no_gpu),
+            ("nvcc", _why_no_nvcc),
+            ("highway", _why_no_highway),
+            ("inductor", _why_no_inductor),
+        ):
             if item.get_closest_marker(marker) is not None and (missing := reason()):
                 item.add_marker(pytest.mark.skip(reason=missing))
         for needed in item.iter_markers("needs"):
@@ -92,6 +97,16 @@ def _why_no_highway() -> str:
     except KjitError as error:
         return f"needs Google Highway's headers: {error.message}"
     return ""
+
+
+@cache
+def _why_no_inductor() -> str:
+    from kjit.engine.toolchain.toolchain import Toolchain
+    from kjit.spec import Target
+
+    toolchain = Toolchain.for_target(Target.cpu())
+    # What PyTorch generates includes omp.h, which comes with g++, and with clang as a package of its own.
+    return "" if toolchain.has_openmp else f"needs a C++ compiler with OpenMP, and {toolchain.cxx.path} has none"
 
 
 @pytest.fixture(scope="session", autouse=True)

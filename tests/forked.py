@@ -34,6 +34,8 @@ for number, name in enumerate(request["streams"]):
     os.close(opened)
 os.environ.clear()
 os.environ.update(request["environment"])
+if "tempfile" in sys.modules:
+    sys.modules["tempfile"].tempdir = None  # what it found by the variables of this process
 if request["cwd"]:
     os.chdir(request["cwd"])
 sys.argv = ["-c", *request["arguments"]]
@@ -85,6 +87,29 @@ class Forks:
         assert status, "the Python that forks has ended"
         stdout, stderr = (stream.read_text() for stream in streams[1:])
         return subprocess.CompletedProcess(["python", "-c", script], int(status), stdout, stderr)
+
+    def pytest(self, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run pytest to its end, as `python -m pytest arguments` would; the parameters are those of `run`.
+
+        On a machine with a GPU it is no fork: CUDA cannot be used in a fork of a process that has asked for it.
+        """
+        import torch
+
+        # Else pytest takes itself for a worker of the run that this test belongs to.
+        outer = [name for name in os.environ if name.startswith("PYTEST_")]
+        if torch.cuda.is_available():
+            return subprocess.run(
+                [sys.executable, "-m", "pytest", *arguments],
+                cwd=cwd,
+                env={name: value for name, value in os.environ.items() if name not in outer} | environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        script = (
+            f"import os, sys, pytest\nfor name in {outer}: del os.environ[name]\nsys.exit(pytest.main(sys.argv[1:]))"
+        )
+        return self.run(script, *arguments, cwd=cwd, **environment)
 
 
 @contextmanager

@@ -7,25 +7,32 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 import architecture  # noqa: E402
 from architecture import Import  # noqa: E402
 
-IMPORTS = architecture.imports_of(architecture.modules_in(ROOT / "kjit"))
 PAGE = architecture.PAGE.read_text("utf-8")
 
 
-def test_parts_import_what_is_below_them_alone() -> None:
-    assert architecture.violations(IMPORTS) == []
+@pytest.fixture(scope="module")
+def imports() -> list[Import]:
+    """Those of all of kjit."""
+    return architecture.imports_of(architecture.modules_in(ROOT / "kjit"))
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    assert architecture.circle(IMPORTS) == []
+def test_parts_import_what_is_below_them_alone(imports: list[Import]) -> None:
+    assert architecture.violations(imports) == []
 
 
-def test_the_picture_is_that_of_the_code() -> None:
-    assert architecture.drawn(PAGE, architecture.picture(IMPORTS)) == PAGE, "python tools/architecture.py --fix"
+def test_no_modules_import_each_other_in_a_circle(imports: list[Import]) -> None:
+    assert architecture.circle(imports) == []
+
+
+def test_the_picture_is_that_of_the_code(imports: list[Import]) -> None:
+    assert architecture.drawn(PAGE, architecture.picture(imports)) == PAGE, "python tools/architecture.py --fix"
 
 
 def test_every_python_file_that_the_page_lists_is_there() -> None:

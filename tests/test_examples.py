@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from forked import Forks
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -35,8 +36,9 @@ def test_a_kernel_in_one_file(example: Path) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("example", ["histogram"], indirect=True)
-def test_a_kernel_written_by_hand(example: Path) -> None:
-    assert " passed" in run(example, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+def test_a_kernel_written_by_hand(example: Path, forked: Forks) -> None:
+    done = forked.pytest("-q", "-p", "no:cacheprovider", cwd=example)
+    assert (done.returncode, " passed" in done.stdout) == (0, True), done.stdout
 
 
 @pytest.mark.nightly

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import torch
+from forked import Forks
 from torch.testing._internal.optests import OpCheckError
 
 import kjit
@@ -155,12 +154,18 @@ class TestHalf(
 """
 
 
-def test_pytest_runs_the_tests_of_a_right_op(tmp_path: Path) -> None:
+def test_pytest_runs_the_tests_of_a_right_op(tmp_path: Path, forked: Forks) -> None:
     (tmp_path / "test_half.py").write_text(_FILE)
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment["PYTHONPATH"] = str(Path(__file__).parent)
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    options = [
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-o",
+        f"pythonpath={shlex.quote(str(Path(__file__).parent))}",
+    ]
+    done = forked.pytest(*options, str(tmp_path), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     for test in (
         "test_agrees_with_pytorch[(2, 3)-torch.float64-cpu] PASSED",

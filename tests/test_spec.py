@@ -127,9 +127,9 @@ def test_an_export_that_is_no_identifier_is_refused() -> None:
 
 def test_a_name_that_no_file_can_have_is_refused() -> None:
     assert Spec("a" * 180, cpp_files=["/a.cpp"]).name == "a" * 180
-    with pytest.raises(UsageError, match="it has 181 letters"):
+    with pytest.raises(UsageError, match="it has more than 180 characters"):
         Spec("a" * 181, cpp_files=["/a.cpp"])
-    with pytest.raises(UsageError, match="over 255 bytes"):
+    with pytest.raises(UsageError, match="more than 255 bytes"):
         Spec("a", cpp_files=[f"/{'a' * 256}.cpp"])
 
 
@@ -137,7 +137,7 @@ def test_a_name_that_no_file_can_have_is_refused() -> None:
     "field", ["cpp_files", "cuda_files", "extra_cflags", "extra_cuda_cflags", "extra_ldflags", "extra_include_paths"]
 )
 def test_a_nul_character_is_refused_wherever_it_is(field: str) -> None:
-    with pytest.raises(UsageError, match=f"{field}: .* has a NUL character"):
+    with pytest.raises(UsageError, match=f"{field}: .* contains a NUL character"):
         Spec("a", **{"cpp_files": ["/a.cpp"], field: ["/a\0b"]})  # type: ignore[arg-type]
 
 
@@ -149,7 +149,7 @@ def test_a_nul_character_in_an_argument_or_a_symbol_is_refused() -> None:
 
 
 def test_an_export_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match="cpp_wrappers: the export 'f' is there twice"):
+    with pytest.raises(UsageError, match="cpp_wrappers: the export name 'f' is used twice"):
         Spec("a", cpp_files=["/a.cpp"], cpp_wrappers=[("f", "f"), ("g", "g"), ("f", "h")])
     both = Spec("a", cpp_files=["/a.cpp"], cuda_files=["/a.cu"], cpp_wrappers=[("f", "f")], cuda_wrappers=[("f", "f")])
     assert both.only("cpu").cpp_wrappers == (("f", "f"),)
@@ -211,10 +211,10 @@ def test_an_export_that_is_one_string_is_name_and_symbol() -> None:
         ("run", "must be a list of exports, not the one string 'run'", 'write cuda_wrappers=["run"]'),
         ({"run": "Run::run"}, "must be a list of exports, not a dict", 'write cuda_wrappers=[("run", "Run::run")], '),
         (None, "must be a list of exports, not None", 'write cuda_wrappers=["run"]'),
-        ([("run",)], r"cuda_wrappers: \('run',\) is no export", "an export is a name and a C"),
-        ([("run", "a", "b")], "is no export", "an export is a name and a C"),
-        ([("run", 3)], "is no export", "an export is a name and a C"),
-        ([3], "cuda_wrappers: 3 is no export", "an export is a name and a C"),
+        ([("run",)], r"cuda_wrappers: \('run',\) is not an export", "an export is a name and a C"),
+        ([("run", "a", "b")], "is not an export", "an export is a name and a C"),
+        ([("run", 3)], "is not an export", "an export is a name and a C"),
+        ([3], "cuda_wrappers: 3 is not an export", "an export is a name and a C"),
         (["Run<4>::run"], "'Run<4>::run' is not an identifier", '("run", "Run<4>::run")'),
     ],
 )

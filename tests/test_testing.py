@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked import Forks
 
 import kjit
 
@@ -95,31 +93,28 @@ def test_it(device):
     print("SAW", torch.empty(1, device=device).device.type, mode())
 """
 
-    def run(self, folder: Path, **environment: str) -> str:
+    def run(self, forked: Forks, folder: Path, **environment: str) -> str:
         (folder / "test_it.py").write_text(self.TEST)
-        command = [sys.executable, "-m", "pytest", "-v", "-s", "-rs", "-p", "no:cacheprovider", "test_it.py"]
-        done = subprocess.run(
-            command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-        )
-        return done.stdout
+        options = ["-v", "-s", "-rs", "-p", "no:cacheprovider"]
+        return forked.pytest(*options, "test_it.py", cwd=folder, **environment).stdout
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
-    def test_without_a_gpu_cuda_is_the_simulator_and_the_cpu_is_itself(self, tmp_path: Path) -> None:
-        said = self.run(tmp_path, KJIT_SIM="")
+    def test_without_a_gpu_cuda_is_the_simulator_and_the_cpu_is_itself(self, tmp_path: Path, forked: Forks) -> None:
+        said = self.run(forked, tmp_path, KJIT_SIM="")
         assert re.search(r"test_it\[sim\] SAW cpu sim$", said, re.MULTILINE)
         assert re.search(r"test_it\[cpu\] SAW cpu None$", said, re.MULTILINE)
 
-    def test_the_variable_chooses_the_simulator_with_checks(self, tmp_path: Path) -> None:
-        assert "test_it[sim-check] SAW cpu sim-check" in self.run(tmp_path, KJIT_SIM="check")
+    def test_the_variable_chooses_the_simulator_with_checks(self, tmp_path: Path, forked: Forks) -> None:
+        assert "test_it[sim-check] SAW cpu sim-check" in self.run(forked, tmp_path, KJIT_SIM="check")
 
-    def test_where_it_cannot_be_built_the_reason_is_told(self, tmp_path: Path) -> None:
-        said = self.run(tmp_path, KJIT_SIM="1", KJIT_CUDA_HOME=str(tmp_path))
+    def test_where_it_cannot_be_built_the_reason_is_told(self, tmp_path: Path, forked: Forks) -> None:
+        said = self.run(forked, tmp_path, KJIT_SIM="1", KJIT_CUDA_HOME=str(tmp_path))
         assert "1 passed, 1 skipped" in said
         assert "does not have CUDA's headers" in said
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
-    def test_it_can_be_forbidden(self, tmp_path: Path) -> None:
-        said = self.run(tmp_path, KJIT_SIM="0")
+    def test_it_can_be_forbidden(self, tmp_path: Path, forked: Forks) -> None:
+        said = self.run(forked, tmp_path, KJIT_SIM="0")
         assert "1 passed, 1 skipped" in said
         assert "needs an NVIDIA GPU, and PyTorch sees none here" in said
 
@@ -146,23 +141,23 @@ def test_too_large(gpu_memory):
     gpu_memory(11 * 10**9)
 """
 
-    def run(self, folder: Path, *arguments: str) -> str:
+    def run(self, forked: Forks, folder: Path, *arguments: str) -> str:
         (folder / "test_it.py").write_text(self.TEST)
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, "test_it.py"]
-        environment = {**os.environ, "TMPDIR": str(folder)}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-        return done.stdout
+        options = ["-p", "no:cacheprovider", *arguments]
+        return forked.pytest(*options, "test_it.py", cwd=folder, TMPDIR=str(folder)).stdout
 
-    def test_one_test_at_a_time_has_it_in_all_processes(self, tmp_path: Path) -> None:
-        assert "4 passed, 1 skipped" in self.run(tmp_path, "-n", "2")
+    def test_one_test_at_a_time_has_it_in_all_processes(self, tmp_path: Path, forked: Forks) -> None:
+        assert "4 passed, 1 skipped" in self.run(forked, tmp_path, "-n", "2")
         lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
         assert [what for what, _ in lines] == ["begin", "end"] * 4
         assert all(begun == ended for (_, begun), (_, ended) in zip(lines[::2], lines[1::2], strict=True))
 
-    def test_a_test_that_needs_more_than_is_free_is_skipped_with_both_numbers(self, tmp_path: Path) -> None:
-        said = self.run(tmp_path, "-rs", "-k", "too_large")
+    def test_a_test_that_needs_more_than_is_free_is_skipped_with_both_numbers(
+        self, tmp_path: Path, forked: Forks
+    ) -> None:
+        said = self.run(forked, tmp_path, "-rs", "-k", "too_large")
         assert "1 skipped" in said
         assert "needs 11 GB of GPU memory, and 10 GB are free" in said
 
-    def test_what_pytorch_holds_unused_is_given_back_before_and_afterwards(self, tmp_path: Path) -> None:
-        assert self.run(tmp_path, "-s", "-k", "test_it and 0").count("EMPTIED") == 2
+    def test_what_pytorch_holds_unused_is_given_back_before_and_afterwards(self, tmp_path: Path, forked: Forks) -> None:
+        assert self.run(forked, tmp_path, "-s", "-k", "test_it and 0").count("EMPTIED") == 2

@@ -1,9 +1,9 @@
-"""Which part of kjit imports which: the dependency rules, and the picture of them in docs/architecture.md.
+"""The dependency rules between the parts of kjit, and their picture in docs/architecture.md.
 
     python tools/architecture.py [--fix]
 
-Read from the code. An import inside of a function is one on demand; one for type checkers alone is none. Ends with
-status 1 where a rule is broken, or the picture is not that of the code (`--fix` draws it).
+The imports are read from the code. An import inside a function is one on demand; an import for type checkers is
+ignored. Ends with status 1 if a rule is broken, or if the picture differs from the code (`--fix` draws it again).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def modules_in(package: Path) -> dict[str, Path]:
 
 
 def imports_of(modules: Mapping[str, Path]) -> list[Import]:
-    """Who imports whom among these modules."""
+    """The imports among these modules."""
     found = set()
     for name, path in modules.items():
         for imported, on_demand in _imports(ast.parse(path.read_bytes()), on_demand=False):
@@ -90,7 +90,7 @@ def _imports(node: ast.AST, *, on_demand: bool) -> Iterator[tuple[str, bool]]:
 
 
 def violations(imports: list[Import]) -> list[str]:
-    """Imports that the rules do not allow, a sentence each."""
+    """The imports that the rules do not allow, a sentence each."""
     floor = {part: number for number, parts in enumerate(FLOORS) for part in parts}
     wrong = []
     for each in imports:
@@ -104,7 +104,7 @@ def violations(imports: list[Import]) -> list[str]:
 
 
 def circle(imports: list[Import]) -> list[str]:
-    """Modules of which each imports the next one when it is loaded, and the last one the first; none where none do."""
+    """Modules that import each other in a circle when they are loaded; none if there is no circle."""
     below: dict[str, set[str]] = {}
     for each in imports:
         if not each.on_demand and each.imported != "kjit":
@@ -117,7 +117,7 @@ def circle(imports: list[Import]) -> list[str]:
 
 
 def picture(imports: list[Import]) -> str:
-    """The parts and who imports whom, as a flow chart of Mermaid; what all import (`values`) has no arrows."""
+    """The parts and their imports, as a Mermaid flow chart; parts that all others import (`values`) have no arrows."""
     loaded, later = set(), set()
     for each in imports:
         pair = part_of(each.importer), part_of(each.imported)
@@ -130,7 +130,7 @@ def picture(imports: list[Import]) -> str:
 
 
 def drawn(text: str, chart: str) -> str:
-    """`text` with `chart` in the place of its flow chart."""
+    """`text` with its flow chart replaced by `chart`."""
     return re.sub(r"(^```mermaid\n).*?(?=^```$)", lambda found: found[1] + chart, text, flags=re.MULTILINE | re.DOTALL)
 
 

@@ -1,8 +1,8 @@
-"""kjit's main job from end to end, in a new folder, each command shown as it would be typed.
+"""kjit's main use from end to end, in a new folder; each command is shown as typed.
 
     python tools/demo.py [FOLDER]        # default: a fresh folder `demo` in the current one
 
-Scaffolds an op, builds it (for the CPU; for CUDA where nvcc is found, though there is no GPU), runs the scaffold's own
+Scaffolds an op, builds it (for the CPU; for CUDA if nvcc is installed, even without a GPU), runs the scaffold's own
 tests and benchmarks it against PyTorch. Ends with the first command that fails, and with its exit status.
 """
 

@@ -1,7 +1,7 @@
 """Pages of the site that are not in `docs/`: files of the checkout's root, docstrings of Python, comments of headers.
 
-A hook of mkdocs (`mkdocs.yml`). Links work in the checkout, where the README and the changelog lie above `docs/`; here
-they are turned to the pages of the site. A link to a file that is no page keeps its words alone.
+A hook of mkdocs (`mkdocs.yml`). Links are written for the checkout, where the README and the changelog are above
+`docs/`; here they are rewritten for the site. A link to a file that is not a page is replaced by its text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Turn the links of a page to pages of the site."""
+    """Rewrite the links of a page for the site."""
     del config
     source = OUTSIDE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     pages = {f"docs/{file.src_uri}": file.src_uri for file in files.documentation_pages()}
@@ -64,7 +64,7 @@ def with_links_to(markdown: str, source: str, pages: dict[str, str]) -> str:
 
 
 def python_names() -> str:
-    """The page of docstrings: what mkdocstrings puts in the place of each line `::: name`."""
+    """The page of docstrings; mkdocstrings replaces each line `::: name`."""
     lines = ["# Python names", "", "Every public name with its docstring. [Python API](python-api.md) has examples."]
     for module in PUBLIC:
         lines += ["", f"## {module.__name__}"]

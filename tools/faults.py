@@ -4,17 +4,17 @@
 
 Injects every fault that docs/faults.md lists, for real and at random points: builders are killed (SIGKILL), disks are
 full (a small tmpfs), files are truncated while others work. After each, new processes load modules, and the number that
-a module answers is compared with the number that its source says now:
+a module returns is compared with the number in its current source:
 
-- a wrong load is a module that answers another number;
-- a hang is a process that has not come back after two minutes (a second more for each of many variants);
-- a crash is an exception that is not one of kjit's own errors, or an error where nothing is in the way any more.
+- a wrong load is a module that returns another number;
+- a hang is a process that has not ended after two minutes (a second more for each of many variants);
+- a crash is an exception that is not one of kjit's own errors, or an error after the fault has been removed.
 
-Each must be zero. `--count` is how often each fault is injected. A third of the builds run the machine's C++
-compiler, the others a stand-in that is quicker (faults_compiler.cpp); ninja, locks, publication and loading are real.
+Each must be zero. `--count` is the number of injections of each fault. A third of the builds run the machine's C++
+compiler, the others a faster substitute (faults_compiler.cpp); ninja, locks, publication and loading are real.
 
 Processes are forked from this one, which has imported kjit and builds nothing itself. Root can mount the small disk;
-others need user namespaces, and where there are none the limit is one on the size of files.
+others need user namespaces, and without these the limit is one on the size of files.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Said:
-    """What a process reported: the number that was loaded (or a folder that was asked for), or the error."""
+    """The report of a process: the number that was loaded (or a requested folder), or the error."""
 
     number: int | str | None
     error: str
@@ -129,7 +129,7 @@ def _by_nvrtc() -> bool:
 
 
 def _variant(source: Path | str, *args: str, flags: Sequence[str] = (), **parts: Any) -> Variant:
-    """The module that `source` is made into."""
+    """The variant that is built from `source`."""
     if _by_nvrtc():
         spec = Spec("answer", *args, cuda_files=[source], extra_cuda_cflags=flags, **parts)
         return Variant(spec, Target.cuda("9.0a"))
@@ -137,7 +137,7 @@ def _variant(source: Path | str, *args: str, flags: Sequence[str] = (), **parts:
 
 
 class Op:
-    """A module whose number follows from its two files."""
+    """A module whose number is computed from its two files."""
 
     def __init__(self, csrc: Path, index: int, rng: random.Random) -> None:
         self.rng = rng
@@ -150,7 +150,7 @@ class Op:
         self.edit()
 
     def edit(self) -> None:
-        """Change the header to another of the same size, in one of the ways in which editors and tools do that."""
+        """Change the header to another of the same size, in one of the ways of editors and tools."""
         self.write(self.header, f"#define ANSWER {self.rng.randrange(100, 1000)}\n")
 
     def write(self, path: Path, text: str) -> None:
@@ -222,7 +222,7 @@ class Process:
         return self._receive.poll(0)
 
     def join(self, deadline_s: float = DEADLINE_S) -> Said | None:
-        """What it said; None if it was killed. A process that does not come back is killed and counts as a hang."""
+        """Its report; None if it was killed. A process that does not end is killed and counts as a hang."""
         if self._said is None and self._receive.poll(deadline_s):
             with contextlib.suppress(EOFError):
                 self._said = Said(*self._receive.recv())
@@ -237,7 +237,7 @@ class Process:
 
 
 class Fault:
-    """One fault, injected into a world again and again. What the class says is its name in the table."""
+    """One fault, injected into a world repeatedly. The docstring of a subclass is its name in the table."""
 
     world: World
     count: Count
@@ -258,7 +258,7 @@ class Fault:
         return (cls.__doc__ or "").strip().rstrip(".")
 
     def run(self) -> None:
-        """Inject once, then look whether everything is well."""
+        """Inject once, then check the state."""
         self.world = self.worlds[self.count.injected % 3 != 0]
         self.inject()
         self.count.injected += 1
@@ -270,7 +270,7 @@ class Fault:
         return Process(self.world, lambda: _number(op.variant()))
 
     def check(self, op: Op) -> None:
-        """Load in a new process, where nothing is in the way any more."""
+        """Load in a new process, after the fault has been removed."""
         began = time.monotonic()
         self.judge(self.load(op).join(), op.number, must_load=True)
         self.world.build_s = 0.7 * self.world.build_s + 0.3 * (time.monotonic() - began)
@@ -298,7 +298,7 @@ class Fault:
         time.sleep(self.rng.uniform(0, 1.2 * self.world.build_s if most is None else most))
 
     def artifact(self) -> tuple[Op, Path]:
-        """An op that is built, and a folder with one of its artifacts."""
+        """A built op, and the folder of one of its artifacts."""
         op = self.world.op()
         self.check(op)
         said = Process(self.world, partial(_folder, op)).join()
@@ -683,7 +683,7 @@ class Recalled(Fault):
         self.judge(said, op.number, must_load=True)
 
     def _exchange_sources(self, op: Op) -> None:
-        """Put another copy of the project's folder in its place, in which the op's header differs."""
+        """Replace the project's folder by another copy, in which the op's header differs."""
         other = self.world.csrc.with_name("other")
         shutil.copytree(self.world.csrc, other, symlinks=True)
         _at(op, other).edit()
@@ -692,12 +692,12 @@ class Recalled(Fault):
         shutil.rmtree(self.world.csrc.with_name("away"))
 
     def _exchange_cache(self, backup: Path) -> None:
-        """Restore the cache as it was."""
+        """Restore an earlier state of the cache."""
         shutil.rmtree(self.world.cache)
         shutil.copytree(backup, self.world.cache, symlinks=True)
 
     def _take_records_of(self, other: World) -> None:
-        """Mix in what another machine has recorded, with another compiler and other files."""
+        """Add the records of another machine, with another compiler and other files."""
         theirs, ours = (world.cache / LAYOUT / recall.FOLDER for world in (other, self.world))
         if theirs.is_dir():
             shutil.copytree(theirs, ours, dirs_exist_ok=True)
@@ -767,7 +767,7 @@ FAULTS: tuple[type[Fault], ...] = (
 
 @dataclass
 class Compilers:
-    """The machine's C++ compiler and the stand-in for it."""
+    """The machine's C++ compiler and its faster substitute."""
 
     folder: Path
     real: Path = field(init=False)
@@ -790,7 +790,8 @@ class Compilers:
         os.environ["KJIT_FAULTS_TEMPLATE"] = str(self.folder / "template.so")
 
     def known_of(self, compiler: Path) -> Path:
-        """A cache that knows a compiler and has kjit's own code, compiled by it. Both take long, and no fault hits."""
+        """A cache with a compiler's properties and with kjit's own code compiled by it; both take long, and no fault
+        affects them."""
         folder = self.folder / f"known-{compiler.name}"
         if not folder.is_dir():
             world = World(self.folder / f"first-{compiler.name}", compiler, random.Random(0))
@@ -808,7 +809,7 @@ class Compilers:
         return self.real, self.real if _by_nvrtc() else self.stand_in
 
     def other_kjit(self, folder: Path) -> Path:
-        """A folder with another version of kjit: another number, and a header more."""
+        """A folder with another version of kjit: another version number, and an additional header."""
         root = folder / "other-kjit"
         if not root.is_dir():
             package = Path(kjit.__file__).parent
@@ -821,12 +822,12 @@ class Compilers:
 def main(args: Sequence[str] | None = None) -> int:
     names = [fault.__name__ for fault in FAULTS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=10, help="how often each fault is injected (10)")
-    parser.add_argument("--minutes", type=float, help="go on for so long instead")
-    parser.add_argument("--variants", type=int, default=VARIANTS, help=f"of one op ({VARIANTS})")
+    parser.add_argument("--count", type=int, default=10, help="injections of each fault (10)")
+    parser.add_argument("--minutes", type=float, help="run for this time instead")
+    parser.add_argument("--variants", type=int, default=VARIANTS, help=f"variants of one op ({VARIANTS})")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="FAULT", help=", ".join(names))
-    parser.add_argument("--progress", action="store_true", help="say after each round how long it took")
+    parser.add_argument("--progress", action="store_true", help="print the time of each round")
     parser.add_argument("--nvrtc", action="store_true", help="modules for CUDA, compiled in two halves")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     options = parser.parse_args(args)
@@ -889,7 +890,7 @@ def _number(variant: Variant) -> int:
 
 
 def _number_and_whether_recalled(variant: Variant) -> str:
-    """Load where dates count as old that are older than any clock's tick, as all are after two seconds."""
+    """Load with times that count as old once they are older than a clock's tick, as all do after two seconds."""
     recall._SETTLING_NS = int(SETTLING_S * 1e9)
     folder = os.environ["KJIT_CACHE_DIR"]
     was_recalled = (
@@ -907,7 +908,7 @@ def _build_all(variants: list[Variant]) -> int:
 
 
 def _number_with_clock_set_back(op: Op, by: float, after: float) -> int:
-    """Load while the clock that Python reads is set back at some moment; the kernel's dates of files stay ahead."""
+    """Load while the clock that Python reads is set back at some point; the kernel's times of files stay ahead."""
     moment = time.monotonic() + after
     real_time, real_ns, real_clock = time.time, time.time_ns, time.clock_gettime_ns
 
@@ -962,7 +963,7 @@ def _can_mount(folder: Path) -> bool:
 
 
 def _own_mounts() -> None:
-    """Give this process mounts of its own: they vanish with it."""
+    """Give this process a mount namespace of its own."""
     newuser, newns = 0x10000000, 0x20000
     uid, gid = os.getuid(), os.getgid()
     if _libc().unshare(newns | (0 if uid == 0 else newuser)) != 0:
@@ -986,7 +987,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _spoil(document: dict[str, Any], rng: random.Random) -> None:
-    """Change one value somewhere in a JSON document to something else."""
+    """Replace one value somewhere in a JSON document."""
     node: Any = document
     while True:
         keys = list(node) if isinstance(node, dict) else list(range(len(node)))
@@ -1004,14 +1005,14 @@ def _spoil(document: dict[str, Any], rng: random.Random) -> None:
 
 
 def _at(op: Op, folder: Path, headers: Path | None = None) -> Op:
-    """The same op in a copy of its folder, and of that of its header where that is another one."""
+    """The same op in a copy of its folder, and of the folder of its header if that is another one."""
     other = Op.__new__(Op)
     other.rng, other.source, other.header = op.rng, folder / op.source.name, (headers or folder) / op.header.name
     return other
 
 
 def _mixtures(numbers: list[int]) -> list[int]:
-    """A header of one version with the source of another: what was there between two writes."""
+    """A header of one version with the source of another: the state between two writes."""
     return [one // 1000 * 1000 + other % 1000 for one in numbers for other in numbers]
 
 

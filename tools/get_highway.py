@@ -1,10 +1,10 @@
-"""Put the headers of Google Highway into this virtual environment, where the machine has none; no root is needed.
+"""Install the headers of Google Highway into this virtual environment if the machine has none; without root.
 
 python tools/get_highway.py
 
-On Debian and its relatives the system's package is fetched and unpacked beside the environment's own headers, where
-kjit looks first. Nothing outside of the environment changes. Where that does not work it is said in a line, and the
-tests that need Highway are skipped.
+On Debian and its derivatives the system's package is downloaded and unpacked beside the environment's own headers,
+which kjit searches first. Nothing outside the environment changes. A failure is printed in a line, and the tests that
+need Highway are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def _fetch() -> str:
-    """Fetch and unpack it; what became of that."""
+    """Download and unpack it; return the result as a sentence."""
     if sys.prefix == sys.base_prefix:
         return f"not installed, and this is no virtual environment; tests that need {HEADER} are skipped"
     with tempfile.TemporaryDirectory() as folder:

@@ -77,7 +77,7 @@ def section(name: str, paths: Mapping[str, Path] | None = None) -> str:
 
 
 def leading(lines: list[str], mark: str) -> Iterator[str]:
-    """The text of the comment that `lines` begin with."""
+    """The text of the comment at the beginning of `lines`."""
     for line in lines:
         if not line.startswith(mark):
             return
@@ -90,7 +90,7 @@ def code(declarations: list[str]) -> list[str]:
 
 
 def markdown(comment: list[str]) -> list[str]:
-    """A comment as Markdown: lines that are indented, but for those of lists, are C++."""
+    """A comment as Markdown: indented lines, except those of lists, are C++."""
     text: list[str] = []
     is_code = is_list = False
     for line in comment:
@@ -165,7 +165,7 @@ def continued(lines: list[str]) -> Iterator[str]:
 
 
 def declaration(lines: list[str]) -> list[str]:
-    """The lines of the declaration that `lines` begin with, its body included."""
+    """The lines of the declaration at the beginning of `lines`, including its body."""
     depth = 0
     for count, line in enumerate(lines, 1):
         bare = re.sub(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])\'|//.*', "", line)

@@ -1,4 +1,4 @@
-"""Formatters, linter and type checker in one call; `--fix` lets those that can mend what they find.
+"""Formatters, linters and the type checker in one call; with `--fix` they fix what they can.
 
 python tools/lint.py [--fix]
 """

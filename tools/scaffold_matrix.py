@@ -1,14 +1,14 @@
-"""Scaffold ops of every pattern and every shape of signature, build them, and run their tests; a table of what passed.
+"""Scaffolds of every pattern and kind of signature, built and tested; a table of the results.
 
     python tools/scaffold_matrix.py [--ops rms_norm,scale] [--devices cuda,cpu] [--jobs N] [--keep FOLDER]
                                     [--cuda-compiler nvcc|nvrtc]
     python tools/scaffold_matrix.py --random 100 [--from 0] [--devices cuda,cpu]
 
 The ops are those of `tests/scaffold/matrix.py`, once with a kernel for the GPU, once for the CPU and once for both.
-CUDA kernels run on a GPU where there is one, else in the simulator. The tests of the suite try a part of this; here is
-all of it, and it takes minutes. With `--random`, as many random signatures for each pattern are scaffolded instead, and
-g++ and nvcc read the first variant of each: all warnings are errors. `--from` says with which of them to begin. Exit
-status 1: a test failed, or a scaffold does not compile.
+CUDA kernels run on a GPU if there is one, else in the simulator. The test suite runs a part of this; here are all of
+them, which takes minutes. With `--random`, that number of random signatures for each pattern is scaffolded instead, and
+g++ and nvcc parse the first variant of each, with warnings as errors; `--from` is the first of them. Exit status 1: a
+test failed, or a scaffold does not compile.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _TOGETHER = 20
 
 def main(args: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ops", help="some of the ops, with commas between")
+    parser.add_argument("--ops", help="some of the ops, separated by commas")
     parser.add_argument("--devices", action="append", choices=DEVICES, help="may be given several times; default: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests and compiles at the same time")
     parser.add_argument("--keep", type=Path, help="write the project into this folder and leave it there")
-    parser.add_argument("--random", type=int, help="so many random signatures for each pattern, compiled")
+    parser.add_argument("--random", type=int, help="compile this number of random signatures for each pattern")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the number of the first of them")
-    parser.add_argument("--cuda-compiler", choices=("nvcc", "nvrtc"), help="what compiles CUDA sources on a GPU")
+    parser.add_argument("--cuda-compiler", choices=("nvcc", "nvrtc"), help="the compiler of CUDA sources on a GPU")
     options = parser.parse_args(args)
     if options.cuda_compiler:
         os.environ[env.CUDA_COMPILER] = options.cuda_compiler
@@ -66,7 +66,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _try(ops: Sequence[Op], folder: Path, jobs: int) -> bool:
-    """Scaffold and test; whether all passed."""
+    """Scaffold and test; return whether all tests passed."""
     folder.mkdir(parents=True)
     (folder / "pyproject.toml").write_text(
         f'[tool.kjit]\npackage = "{folder.name}"\n\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
@@ -98,14 +98,14 @@ def _try(ops: Sequence[Op], folder: Path, jobs: int) -> bool:
 
 
 def _targets(ops: Sequence[Op]) -> str:
-    """What the tests of the ops run, for `kjit build --target`."""
+    """The targets of the ops' tests, for `kjit build --target`."""
     cuda = env.simulation() or ("cuda" if torch.cuda.is_available() else "sim")
     devices = {device for op in ops for device in op.devices.split(",")}
     return ",".join(cuda if device == "cuda" else device for device in sorted(devices))
 
 
 def _compile_random(number: int, first: int, devices: Sequence[str]) -> bool:
-    """Whether the code of every op that random signatures give compiles without a warning."""
+    """Whether the code of all ops from random signatures compiles without a warning."""
     from test_generated_code import check_together, random_ops
 
     passed = True

@@ -1,16 +1,16 @@
-"""Compile the sources of SGLang's own JIT kernels as they are, with kjit and as SGLang does, and print a table.
+"""Compiles of the sources of SGLang's JIT kernels, unchanged, with kjit and as SGLang does; a table of the results.
 
 python tools/sglang_sources.py FOLDER [--only WORD ...] [--check] [--all] [--minutes 60]
 
-The wheel is downloaded into FOLDER, which has to lie outside of this repository, and unpacked there; nothing of it is
-installed. What a source is compiled with (exports, template arguments, flags) is asked from SGLang's own wrappers: the
-functions that call `load_jit` are run by themselves, with arguments of the types that they name. Of several guesses the
-first with which a source compiles counts. No GPU is needed, and no kernel is run.
+The wheel is downloaded into FOLDER, which must be outside this repository, and unpacked there; nothing of it is
+installed. The exports, template arguments and flags of a source come from SGLang's own wrappers: the functions that
+call `load_jit` are run alone, with arguments of the types that they name. Of several guesses, the first with which a
+source compiles counts. No GPU is needed, and no kernel runs.
 
-Sources are those that use only SGLang's general headers, which kjit forwards, and no library's, and that a wrapper
-compiles for NVIDIA's GPUs; `--all` takes all. A row is a source: CPU seconds of kjit (nvcc and the linker) and of
+Included are sources that use only SGLang's general headers, which kjit forwards, and no library's, and that a wrapper
+compiles for NVIDIA's GPUs; `--all` includes all. A row is a source: CPU seconds of kjit (nvcc and the linker) and of
 SGLang's nvcc, their ratio, and the first error. `--check` compiles without optimization, and with SGLang's commands
-only what fails.
+only sources that fail.
 """
 
 from __future__ import annotations
@@ -84,11 +84,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument(
-        "--only", nargs="+", default=[""], metavar="WORD", help="sources with such a word in their path"
+        "--only", nargs="+", default=[""], metavar="WORD", help="sources with one of these words in their path"
     )
-    parser.add_argument("--check", action="store_true", help="whether they compile, without optimization and times")
-    parser.add_argument("--all", action="store_true", help="sources that use further headers of SGLang's, too")
-    parser.add_argument("--minutes", type=float, default=60, help="begin no further source after this time")
+    parser.add_argument(
+        "--check", action="store_true", help="only check that they compile, without optimization and times"
+    )
+    parser.add_argument("--all", action="store_true", help="include sources that use other headers of SGLang")
+    parser.add_argument("--minutes", type=float, default=60, help="start no source after this time")
     options = parser.parse_args()
     folder: Path = options.folder.absolute()
     if folder.is_relative_to(Path(__file__).resolve().parent.parent):
@@ -136,7 +138,7 @@ def _print_table(
 
 
 def _candidates(sources: list[Path], jit: Path, specs: dict[str, list[Spec | str]]) -> list[Path]:
-    """Those that a wrapper compiles for NVIDIA's GPUs, and that need SGLang's general headers and no library's."""
+    """The sources that a wrapper compiles for NVIDIA's GPUs with SGLang's general headers and no library's."""
     headers = {path: compat.INCLUDE / path.relative_to(jit / "include") for path in (jit / "include").rglob("*")}
     special = {path for path, ours in headers.items() if not ours.is_file()}
     names = {source: source.relative_to(jit / "csrc").as_posix() for source in sources}
@@ -170,7 +172,7 @@ def _number(seconds: float | None) -> str:
 def _row(
     candidates: list[Spec | str], kernels: Path, scratch: Path, *, both: bool
 ) -> tuple[str, float | None, float | None]:
-    """The error, the seconds of kjit and those of SGLang, of the first guess that one of the two compiles."""
+    """The error, kjit's seconds and SGLang's seconds, for the first guess that one of them compiles."""
     errors = [spec for spec in candidates if isinstance(spec, str)]
     skipped = ""
     for arch, spec in itertools.product(ARCHS, candidates):
@@ -199,12 +201,12 @@ def _with_kjit(spec: Spec, arch: str) -> tuple[str, float]:
 
 
 def _cpu_seconds() -> float:
-    """What this process and those that it waited for have taken of the processor's time."""
+    """The CPU time of this process and of the children that it has waited for."""
     return sum(os.times()[:4])
 
 
 def _with_sglang(spec: Spec, arch: str, kernels: Path, scratch: Path) -> float | None:
-    """The seconds that nvcc takes for a module as SGLang calls it, without the link; None where it fails."""
+    """The seconds of nvcc for a module with SGLang's command, without the link; None if it fails."""
     unit, made = scratch / "unit.cu", scratch / "unit.o"
     parts = ("container/tensor.h", "dtype.h", "error.h", "extra/c_env_api.h", "function.h")
     exports = [f"TVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, ({symbol}));" for name, symbol in spec.cuda_wrappers]
@@ -241,7 +243,7 @@ def _unpack(folder: Path) -> Path:
 
 
 def _specs(kernels: Path) -> dict[str, list[Spec | str]]:
-    """What to compile each source with: for each, guesses, or why the arguments of its wrapper were not found."""
+    """The specs to compile each source with: guesses, or the reason why the arguments of its wrapper were not found."""
     found: dict[str, list[Spec | str]] = {}
     for path in sorted(kernels.rglob("*.py")):
         tree = ast.parse(path.read_text())
@@ -263,7 +265,7 @@ def _calls_load_jit(function: ast.FunctionDef) -> bool:
 
 
 def _named(each: Spec | str, function: ast.FunctionDef, kernels: Path) -> Iterator[str]:
-    """The sources that a spec has; where there is none, those that its wrapper has strings of."""
+    """The sources of a spec; if there are none, those named by strings in its wrapper."""
     if isinstance(each, Spec):
         for path in each.cuda_files:
             if Path(path).is_relative_to(kernels / "jit" / "csrc"):
@@ -275,7 +277,7 @@ def _named(each: Spec | str, function: ast.FunctionDef, kernels: Path) -> Iterat
 
 
 def _asked(tree: ast.Module, function: ast.FunctionDef, path: Path) -> list[Spec | str]:
-    """The specs that a wrapper's function asks `load_jit` for, with guessed arguments."""
+    """The specs that a wrapper's function passes to `load_jit`, with guessed arguments."""
     asked: list[Spec | str] = []
 
     def load_jit(*args: object, **parts: Any) -> object:
@@ -316,7 +318,7 @@ def _asked(tree: ast.Module, function: ast.FunctionDef, path: Path) -> list[Spec
 
 
 def _statements(tree: ast.Module, path: Path, kernels: Path) -> Iterator[ast.stmt]:
-    """The statements of a module, and ahead of an import from SGLang's kernels those that it imports."""
+    """The statements of a module; each import from SGLang's kernels is preceded by the imported module's statements."""
     for statement in tree.body:
         if isinstance(statement, ast.If):
             continue  # if TYPE_CHECKING
@@ -331,7 +333,8 @@ def _statements(tree: ast.Module, path: Path, kernels: Path) -> Iterator[ast.stm
 
 
 class _Asked(BaseException):
-    """What ends a wrapper's function once it has said what it wants; no `except Exception` of its own catches it."""
+    """Ends a wrapper's function when it has called `load_jit`; not an `Exception`, so that the function does not catch
+    it."""
 
 
 def _missing(**_: object) -> None:
@@ -339,7 +342,7 @@ def _missing(**_: object) -> None:
 
 
 def _run(statement: ast.stmt, scope: dict[str, Any]) -> None:
-    """Run a statement of a wrapper's module, without those that need all of SGLang."""
+    """Run a statement of a wrapper's module, unless it needs all of SGLang."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)) and "sglang" in ast.unparse(statement):
         return
     code = compile(ast.Module([_FUTURE, statement], []), str(scope["__file__"]), "exec")
@@ -373,7 +376,7 @@ def _choices(parameter: ast.arg) -> list[object]:
 
 
 def _spec(*args: object, **parts: Any) -> Spec | str:
-    """What `kjit.compat.sglang.load_jit` builds, without the building."""
+    """The spec that `kjit.compat.sglang.load_jit` would build."""
     try:
         return compat.spec_of(args, caller=None, **parts)
     except kjit.KjitError as error:

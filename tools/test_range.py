@@ -1,18 +1,18 @@
-"""The range of versions that kjit declares: each Python, with the lowest and the latest of every dependency.
+"""Tests with the range of versions that kjit declares: each Python, with the lowest and the latest of every dependency.
 
     python tools/test_range.py                                    # every environment, one after the other
     python tools/test_range.py --list                             # what would be run
     python tools/test_range.py --only python=3.10,which=lowest    # some of them
     python tools/test_range.py --tables a.json b.json             # the tables of runs that wrote --json
 
-What is declared is read from pyproject.toml: the Pythons of its classifiers, the bounds of its dependencies. For each
-environment uv chooses the versions (`--resolution lowest-direct`: the lowest of what kjit names, the latest of what
-that needs), and kjit is installed from its wheel. Then run: `kjit --version`, the demo, and the fast tests, in a copy
-of the checkout without `kjit/`, so that nothing but what was installed can be imported.
+The ranges are read from pyproject.toml: the Pythons of its classifiers, the bounds of its dependencies. For each
+environment uv chooses the versions (`--resolution lowest-direct`: the lowest of kjit's own dependencies, the latest of
+theirs), and kjit is installed from its wheel. Then `kjit --version`, the demo and the fast tests run, in a copy of the
+checkout without `kjit/`, so that only the installed package can be imported.
 
-A Python that is not on this machine is said to be skipped, and never to have passed. The exit status is 1 where
-anything failed, and where nothing ran. Logs are in `.venv-range/<environment>/`. What uv itself is to be told (an
-index, a mirror, CPU builds of torch) comes from its own environment variables, such as `UV_TORCH_BACKEND=cpu`.
+A Python that is not on this machine is reported as skipped, never as passed. The exit status is 1 if anything failed,
+or if nothing ran. Logs are in `.venv-range/<environment>/`. Settings for uv itself (an index, a mirror, CPU builds of
+torch) are its own environment variables, such as `UV_TORCH_BACKEND=cpu`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ STEP_LIMIT_S = 3600
 
 @dataclass(frozen=True)
 class Declared:
-    """What pyproject.toml says that kjit runs on."""
+    """The versions that pyproject.toml declares."""
 
     pythons: tuple[str, ...]
     dependencies: tuple[Requirement, ...]
@@ -93,7 +93,7 @@ class Declared:
 
 @dataclass
 class Step:
-    """What became of one step: `passed`, `FAILED`, `left out`, as was asked, or `not run`, as one before it failed."""
+    """The result of one step: `passed`, `FAILED`, `left out` (on request), or `not run` (an earlier step failed)."""
 
     name: str
     state: str = "not run"
@@ -103,12 +103,12 @@ class Step:
 
 @dataclass
 class Row:
-    """One environment, and what became of it.
+    """One environment and its result.
 
     Attributes:
-        interpreter: the Python that it is made with; None where there is none.
-        skipped: why nothing was run; empty where something was.
-        versions: of every package that was installed.
+        interpreter: the Python that it is made with; None if there is none.
+        skipped: why nothing was run; empty if something was.
+        versions: the version of every installed package.
     """
 
     python: str
@@ -128,11 +128,11 @@ class Row:
 
 
 def rows_of(declared: Declared, interpreters: dict[str, str], only: Sequence[dict[str, str]] = ()) -> list[Row]:
-    """The environments, those that cannot be made included.
+    """The environments, including those that cannot be made.
 
     Args:
-        interpreters: by version, as far as there are any.
-        only: choose some; a row is chosen by one of these if it has all that this one says.
+        interpreters: the available ones, by version.
+        only: choices; a row is included if it has all items of one of them.
     """
     rows = [Row(python, which, interpreters.get(python)) for python in declared.pythons for which in WHICH]
     for row in rows:
@@ -146,7 +146,7 @@ def _fits(row: Row, choice: dict[str, str]) -> bool:
 
 
 def exit_status(rows: Sequence[Row]) -> int:
-    """1 where something failed, and where nothing ran: that is no success either."""
+    """1 if something failed or nothing ran, else 0."""
     ran = [row for row in rows if not row.skipped]
     return 0 if ran and not any(row.failed for row in ran) else 1
 
@@ -155,7 +155,7 @@ def exit_status(rows: Sequence[Row]) -> int:
 
 
 def find_interpreters(pythons: Iterable[str], given: Sequence[str]) -> dict[str, str]:
-    """A Python of each version: of those that are given, else from PATH, else from pyenv."""
+    """A Python of each version: one of the given ones, else from PATH, else from pyenv."""
     own = {version: path for path in given if (version := _version_of(path)) is not None}
     found = {}
     for python in pythons:
@@ -178,7 +178,7 @@ def _number(text: str) -> int:
 
 
 def _version_of(interpreter: str) -> str | None:
-    """`3.12`; None for what is no Python that runs."""
+    """`3.12`; None if it is not a Python that runs."""
     asked = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run([interpreter, "-I", "-c", asked], capture_output=True, text=True, check=False)
@@ -191,7 +191,7 @@ def _version_of(interpreter: str) -> str | None:
 
 
 class Environment:
-    """A virtual environment with one resolution of what is declared, and the steps that are run in it."""
+    """A virtual environment with one resolution of the dependencies, and the steps that run in it."""
 
     def __init__(
         self, row: Row, declared: Declared, wheel: Path, tests: Sequence[str] = (), without: Sequence[str] = ()
@@ -214,7 +214,7 @@ class Environment:
         }
 
     def run(self) -> None:
-        """All steps; where the installation fails, the others are not run."""
+        """Run all steps; if the installation fails, the others are not run."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         self.row.steps = [Step(name) for name in STEPS]
@@ -239,7 +239,7 @@ class Environment:
                     break
 
     def clean(self) -> None:
-        """Leave the logs."""
+        """Remove everything except the logs."""
         for path in self.folder.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -293,7 +293,7 @@ class Environment:
         return f"{said} ({' '.join(self.tests)} alone)" if self.tests else said
 
     def _call(self, *command: str, cwd: Path | None = None, **environ: str) -> str:
-        """Run a command, log what it says, and return what it wrote to stdout.
+        """Run a command, log its output, and return its stdout.
 
         Raises:
             StepError: it failed, or did not end.
@@ -339,13 +339,13 @@ def fast_tests(tree: Path) -> list[str]:
 
 
 def _closing_line(text: str) -> str:
-    """The last line: pytest's has its counts, the others' says what went wrong."""
+    """The last line of an output: pytest's counts, or the error of another program."""
     lines = [line.strip("= ") for line in text.splitlines() if line.strip()]
     return re.sub(r" in [\d.]+s.*", "", lines[-1]) if lines else ""
 
 
 def build_wheel(folder: Path) -> Path:
-    """kjit's wheel, of the checkout as it is."""
+    """kjit's wheel, built from the checkout."""
     shutil.rmtree(folder, ignore_errors=True)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -376,7 +376,7 @@ def read_rows(files: Iterable[Path]) -> list[Row]:
 
 
 def results_table(rows: Sequence[Row]) -> str:
-    """Markdown: an environment a line."""
+    """Markdown: one line per environment."""
     lines = [["Python", "dependencies", "torch", *STEPS]]
     for row in rows:
         cells = [f"skipped: {row.skipped}", "", "", ""] if row.skipped else [_cell(step) for step in row.steps]
@@ -391,7 +391,7 @@ def _cell(step: Step) -> str:
 
 
 def versions_table(rows: Sequence[Row], declared: Declared) -> str:
-    """Markdown: a dependency a line, with what was installed of it."""
+    """Markdown: one line per dependency, with the installed versions."""
     lines = [["dependency", "declared", *WHICH]]
     for each in (*declared.dependencies, *declared.test_tools):
         name = canonicalize_name(each.name)
@@ -417,7 +417,7 @@ def _markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def untried_bounds(rows: Sequence[Row], declared: Declared) -> Iterator[str]:
-    """Lower bounds with which no environment ran: what another package needs, or what is there of it, is higher."""
+    """The lower bounds with which no environment ran, because a higher version was needed or the only one available."""
     lowest = [row for row in rows if row.which == "lowest" and row.versions]
     for each in declared.dependencies if lowest else ():
         installed = {row.versions[name] for row in lowest if (name := canonicalize_name(each.name)) in row.versions}
@@ -436,13 +436,17 @@ def _is_release_of(version: str, bounds: set[Version]) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="say what would be run, and run nothing")
+    parser.add_argument("--list", action="store_true", help="list the environments, and run nothing")
     parser.add_argument("--only", action="append", default=[], metavar="python=X,which=Y", type=_choice)
     parser.add_argument("--python", action="append", default=[], metavar="PATH", help="an interpreter to use")
-    parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="run these, not the fast ones")
+    parser.add_argument(
+        "--tests", action="append", default=[], metavar="PATH", help="run these tests instead of the fast ones"
+    )
     parser.add_argument("--without", action="append", default=[], choices=("demo", "tests"), help="leave this step out")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all that is known there")
-    parser.add_argument("--tables", type=Path, nargs="+", metavar="FILE", help="run nothing: print what is in these")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results into this file")
+    parser.add_argument(
+        "--tables", type=Path, nargs="+", metavar="FILE", help="print the tables of these files, and run nothing"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the environments, not only their logs")
     options = parser.parse_args(arguments)
 

@@ -53,7 +53,7 @@ _TENSOR_VIEWS = ("TensorView", "Tensor", "TensorListView")
 
 @dataclass(frozen=True)
 class Roles:
-    """What a function's parameters are to an op.
+    """The roles of a function's parameters in an op.
 
     Args:
         source: the file.
@@ -111,7 +111,7 @@ class Roles:
         return {name: name if name in kept else free.pop(0) for name in types}
 
     def use(self, parameter: Parameter) -> Use:
-        """How the tensor behind a pointer or a view is used, by the code or by its name."""
+        """The use of the tensor of a pointer or a view, from the code or from its name."""
         known = self.known_use(parameter)
         if known is not None:
             return known
@@ -120,7 +120,7 @@ class Roles:
         return "read" if self.is_view(parameter) else "changed"
 
     def known_use(self, parameter: Parameter) -> Use | None:
-        """How the code of the function uses it, or of the kernel that it is passed to; None if unclear."""
+        """Its use in the code of the function, or of the kernel that it is passed to; None if unclear."""
         kernel, inner = self.launched_with(parameter) or (self.function, parameter)
         if parameter.is_const or inner.is_const:
             return "read"

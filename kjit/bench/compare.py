@@ -144,7 +144,7 @@ def compare(report: Report, baseline: Baseline, max_regression: float) -> list[C
         if then != device.name:
             raise UsageError(
                 f"the baseline {baseline.path} was measured on '{then}', this is '{device.name}'.",
-                hint="times of different hardware say nothing about the code: measure a baseline here",
+                hint="times on different hardware cannot be compared: measure a baseline here",
             )
     now = {m.key: m.runs for m in report.measurements if m.time is not None}
     found = [

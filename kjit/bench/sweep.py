@@ -78,11 +78,11 @@ class Sweep:
         return tuple(p for p in self.providers if str(p) in (str(self.providers[0]), self.baseline))
 
     def only_first(self) -> Sweep:
-        """The same for its first provider only."""
+        """This sweep with its first provider only."""
         return replace(self, providers=self.providers[:1], labels=self.labels[:1])
 
     def at(self, args: Mapping[str, Any]) -> Sweep:
-        """The same for its first provider and for one point, with arguments `args`."""
+        """This sweep with its first provider only, at one point, with arguments `args`."""
         return replace(self.only_first(), points=(tuple(args[name] for name in self.x_names),))
 
     @property

@@ -74,7 +74,7 @@ def bench(
     if csv is not None and not csv.absolute().parent.is_dir():
         raise UsageError(f"'{csv}' cannot be written: its folder does not exist.", hint=f"mkdir -p '{csv.parent}'")
     if env.simulation() is not None:
-        console.note(f"{env.SIM} is set: times of kernels in the simulator say nothing about a GPU.")
+        console.note(f"{env.SIM} is set: times in the simulator do not predict those on a GPU.")
     allowed = _percent(max_regression)
     compares = baseline is not None or against is not None
     wanted = _count(runs) if runs is not None else repeat.RUNS if json or compares else 1

@@ -25,7 +25,9 @@ def clangd(
     from kjit.project import find_project
 
     if not directory.is_dir():
-        raise UsageError(f"there is no folder '{directory}'.", hint="name the project's folder, or leave it out in it")
+        raise UsageError(
+            f"there is no folder '{directory}'.", hint="name the project's folder, or run this in it without a name"
+        )
     project = find_project(directory)
     flags = editor_flags(project)
     files = write_editor_files(project, flags, commands=compile_commands, force=force)

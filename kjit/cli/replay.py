@@ -97,7 +97,7 @@ def bench(paths: _Paths, ops: _Ops = None, json: _Json = False) -> None:
     """
     calls, errors, again = _begin(paths, ops, sim=False)
     if again.is_simulated and any(call.is_of_cuda for call in calls):
-        console.note("There is no GPU here: times of kernels in the simulator say nothing about one.")
+        console.note("There is no GPU here: times in the simulator do not predict those on a GPU.")
     timings = [again.bench(call) for call in calls]
     if json:
         rows = [

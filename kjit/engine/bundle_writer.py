@@ -259,7 +259,7 @@ def _can_replace(new: Library, old: Library) -> bool:
 
 
 def _doubts(folder: Path, module: Module | None, library: Library) -> Iterator[str]:
-    """What is wrong with a library that stays."""
+    """The problems of a library that stays in a bundle, a sentence each."""
     yield from differences_of_machines(library["built with"])
     if not (folder / library["file"]).is_file():
         yield f"its file {library['file']} is missing"

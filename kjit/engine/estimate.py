@@ -13,8 +13,8 @@ _USUAL_SECONDS: Mapping[TargetKind, float] = {"cpu": 1.0, "cuda": 3.0, "sim": 2.
 
 
 def expected_seconds(variants: Iterable[Variant], store: Store) -> dict[Variant, float | None]:
-    """How long each variant will take to compile: as long as when it was last built for this target, else as the other
-    variants of its op; None where neither is in the cache."""
+    """The expected compile time of each variant: that of its last build for this target, else that of the other
+    variants of its op; None if neither is in the cache."""
     expected: dict[Variant, float | None] = {}
     known: dict[str, Mapping[tuple[str, str], float]] = {}
     for variant in variants:

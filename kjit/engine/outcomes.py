@@ -40,10 +40,10 @@ class Started:
 
 @dataclass(frozen=True)
 class Queued:
-    """What `build_all` has to compile; reported after all hits.
+    """The variants that `build_all` has to compile; reported after all hits.
 
     Attributes:
-        seconds: for each variant, in the order in which they start, its expected time; None where it is unknown.
+        seconds: the expected time of each variant, in the order in which they start; None if it is unknown.
         jobs: how many are built at once.
     """
 

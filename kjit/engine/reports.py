@@ -59,7 +59,7 @@ def warnings_of(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def to_json(outcome: Outcome) -> dict[str, object]:
-    """What became of a variant: its state and reason, its library, the report of its build, its error."""
+    """The outcome of a variant as JSON: its state and reason, its library, the report of its build, its error."""
     spec, artifact, error = outcome.variant.spec, outcome.artifact, outcome.error
     document: dict[str, object] = {
         "op": spec.name,

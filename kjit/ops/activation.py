@@ -13,7 +13,7 @@ _ACTIVATIONS = {"silu": "Silu", "gelu": "Gelu", "gelu_tanh": "GeluTanh"}
 
 
 class Exports(Protocol):
-    """What the module has."""
+    """The exports of a compiled module, for editors and type checkers."""
 
     def silu_and_mul(self, x: torch.Tensor, out: torch.Tensor, /) -> None: ...
 
@@ -23,7 +23,7 @@ class Exports(Protocol):
 
 
 class Quantised(Protocol):
-    """What the module of results in fp8 has."""
+    """The exports of the module with results in fp8."""
 
     def silu_and_mul_fp8(self, x: torch.Tensor, scale: torch.Tensor, out: torch.Tensor, /) -> None: ...
 

@@ -13,7 +13,7 @@ IDS = (torch.int32, torch.int64)
 
 
 class Exports(Protocol):
-    """What the module has."""
+    """The exports of a compiled module, for editors and type checkers."""
 
     def embedding(self, ids: torch.Tensor, table: torch.Tensor, out: torch.Tensor, /) -> None: ...
 

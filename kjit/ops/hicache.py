@@ -11,7 +11,7 @@ from kjit.ops._floats import CSRC
 
 
 class Exports(Protocol):
-    """What the module has."""
+    """The exports of a compiled module, for editors and type checkers."""
 
     def transfer_kv(
         self,

@@ -11,7 +11,7 @@ from kjit.ops._floats import CSRC, check_dtype
 
 
 class Exports(Protocol):
-    """What the module has."""
+    """The exports of a compiled module, for editors and type checkers."""
 
     def topk_softmax(
         self, gates: torch.Tensor, renormalize: bool, weights: torch.Tensor, experts: torch.Tensor, /

@@ -14,7 +14,7 @@ from kjit.ops._floats import CSRC, FLOATS, check_dtype
 
 
 class RmsNorm(Protocol):
-    """What the module of `rmsnorm` has."""
+    """The exports of the module of `rmsnorm`."""
 
     def rmsnorm(
         self, x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float, out: torch.Tensor, /
@@ -22,7 +22,7 @@ class RmsNorm(Protocol):
 
 
 class FusedAddRmsNorm(Protocol):
-    """What the module of `fused_add_rmsnorm` has."""
+    """The exports of the module of `fused_add_rmsnorm`."""
 
     def fused_add_rmsnorm(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float, offset: float, /
@@ -30,7 +30,7 @@ class FusedAddRmsNorm(Protocol):
 
 
 class LayerNorm(Protocol):
-    """What the module of `layernorm` has."""
+    """The exports of the module of `layernorm`."""
 
     def layernorm(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, eps: float, out: torch.Tensor, /
@@ -38,7 +38,7 @@ class LayerNorm(Protocol):
 
 
 class NormAcrossHeads(Protocol):
-    """What the module of `qknorm_across_heads` has."""
+    """The exports of the module of `qknorm_across_heads`."""
 
     def qknorm_across_heads(
         self, q: torch.Tensor, k: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps: float, /

@@ -22,7 +22,7 @@ MOST_BLOCKS = 1024
 
 
 class OfTensors(Protocol):
-    """What the module of one scale for a tensor has."""
+    """The exports of the module with one scale for a tensor."""
 
     def quantise(self, x: torch.Tensor, scale: torch.Tensor, out: torch.Tensor, /) -> None: ...
 
@@ -32,7 +32,7 @@ class OfTensors(Protocol):
 
 
 class OfGroups(Protocol):
-    """What the module of a scale for each group has."""
+    """The exports of the module with a scale for each group."""
 
     def quantise(self, x: torch.Tensor, scale: torch.Tensor, out: torch.Tensor, /) -> None: ...
 

@@ -18,7 +18,7 @@ POSITIONS = (torch.int32, torch.int64)
 
 
 class QkNorm(Protocol):
-    """What the module of `qknorm` has."""
+    """The exports of the module of `qknorm`."""
 
     def qknorm(
         self, q: torch.Tensor, k: torch.Tensor, q_weight: torch.Tensor, k_weight: torch.Tensor, eps: float, /
@@ -26,7 +26,7 @@ class QkNorm(Protocol):
 
 
 class Rope(Protocol):
-    """What the module of `rope` and `qknorm_rope` has."""
+    """The exports of the module of `rope` and `qknorm_rope`."""
 
     def rope(
         self, q: torch.Tensor, k: torch.Tensor, cos_sin_cache: torch.Tensor, positions: torch.Tensor, /

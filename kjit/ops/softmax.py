@@ -11,7 +11,7 @@ from kjit.ops._floats import CSRC, FLOATS, check_dtype
 
 
 class Exports(Protocol):
-    """What the module has."""
+    """The exports of a compiled module, for editors and type checkers."""
 
     def softmax(self, x: torch.Tensor, scale: float, out: torch.Tensor, /) -> None: ...
 

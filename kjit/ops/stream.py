@@ -14,7 +14,7 @@ from kjit.ops._floats import CSRC
 
 
 class Exports(Protocol):
-    """What the module has."""
+    """The exports of a compiled module, for editors and type checkers."""
 
     def stream_wait_value(
         self, flag: torch.Tensor, value: int, timeout: float, timed_out: torch.Tensor | None, /

@@ -1,4 +1,4 @@
-"""What the wrappers of a project declare, to be built ahead of use."""
+"""The declarations of a project's wrappers, to be built ahead of use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kjit.spec import Spec, Target, Variant
 
 @dataclass(frozen=True)
 class Collected:
-    """What the wrappers of a project declare.
+    """The declarations of a project's wrappers.
 
     Attributes:
-        modules: what is built ahead of use for each declared op, with the name of the first wrapper that has it.
-        failures: wrappers that cannot be asked, and why.
+        modules: the specs to build ahead of use for each declared op, with the name of the first wrapper that has it.
+        failures: wrappers whose declarations cannot be read, and why.
         without: wrappers that declare nothing, and so cannot be built ahead of use.
     """
 
@@ -67,7 +67,7 @@ def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
 
 
 def collect_quickly(project: Project, ops: Sequence[str] = ()) -> Collected:
-    """The same without torch, where the wrappers need none to be imported: to tell what would be built, not to build.
+    """Like `collect`, but without torch if the wrappers can be imported without it: for lists, not for builds.
 
     Raises:
         UsageError: as above.

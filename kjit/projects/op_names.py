@@ -27,12 +27,12 @@ from kjit.signature.names import (
 MAX_OP_LENGTH = 32
 
 TOOL_FILES = frozenset({"conftest", "setup"})
-"""Files that pytest and packaging tools take for theirs."""
+"""Files with a meaning for pytest and packaging tools."""
 
 _PYTEST_NAMES = re.compile(
     r"test\w*|(?:setup|teardown)(?:_(?:module|function|class|method))?|pytest_\w+|pytestmark|collect_ignore\w*"
 )
-"""What pytest takes for a test, or calls at its own times, when a test imports the op."""
+"""Names that pytest collects as tests or calls as hooks, if a test imports an op of such a name."""
 
 _HEADERS = Path(__file__).parent.parent / "include" / "kjit"
 
@@ -58,7 +58,7 @@ def check_op_name(name: str) -> None:
 
 
 def op_problem(name: str) -> Problem | None:
-    """What is wrong with `name` for an op, or None."""
+    """The reason why `name` cannot be that of an op, or None."""
     reason = _why_no_op(name)
     if reason is None:
         return None

@@ -35,8 +35,8 @@ def own_users() -> tuple[int, ...]:
 
 
 def weakness(status: os.stat_result, owners: tuple[int, ...]) -> str | None:
-    """How somebody not in `owners` can change a file or folder with this status, as the end of a sentence about it;
-    None if nobody else can."""
+    """The way in which somebody not in `owners` can change a file or folder with this status, as the end of a sentence
+    about it; None if nobody else can."""
     return weakness_of(status.st_mode, status.st_uid, owners)
 
 

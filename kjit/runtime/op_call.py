@@ -56,7 +56,7 @@ class OpLayout:
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """Those of `tensors` that may be None."""
+        """The names among `tensors` that may be None."""
         return (*(p.name for p in self.inputs if _is_optional_tensor(p.annotation)), *self.outputs)
 
     @property
@@ -91,18 +91,18 @@ class OpLayout:
 
     @property
     def parameters(self) -> str:
-        """As written in a definition: `x, alpha, *, out`."""
+        """The parameters in a definition: `x, alpha, *, out`."""
         names = [p.name for p in self.inputs]
         return ", ".join(names + (["*", *self.outputs] if self.outputs else []))
 
     @property
     def arguments(self) -> str:
-        """As written in a call: `x, alpha, out=out`."""
+        """The arguments of a call: `x, alpha, out=out`."""
         return self._call({out: out for out in self.outputs})
 
     @property
     def registered_arguments(self) -> str:
-        """The same in a call of the registered op."""
+        """The arguments of a call of the registered op."""
         return self._call(self.registered)
 
     def _call(self, called: Mapping[str, str]) -> str:

@@ -196,7 +196,7 @@ def from_json(value: Any) -> object:
             dtype = getattr(torch, value["dtype"], None)
             if isinstance(dtype, torch.dtype):
                 return dtype
-        raise ValueError(f"{value} is no value")
+        raise ValueError(f"{value} is not a recorded value")
     if isinstance(value, list):
-        raise ValueError(f"{value} is no value")
+        raise ValueError(f"{value} is not a recorded value")
     return value

@@ -17,14 +17,14 @@ from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Tensor
 from kjit.testing import LARGEST, LONGEST_ROW
 
 MANY = 25_000_000
-"""How many elements the largest tensor of a test may have: 200 MB, as references compute in float64. Without a limit an
-op with large sizes of its own would get tensors of many gigabytes."""
+"""The maximum number of elements of a tensor in a test: 200 MB, because references compute in float64. Without a limit,
+an op with large sizes of its own would get tensors of many gigabytes."""
 
 IN_MANY_ROWS = 4_400_000
-"""How many elements the rows of a test have together that has many short ones."""
+"""The total number of elements of the rows in a test with many short ones."""
 
 _SPARE = 3
-"""How many rows of a table none is written to."""
+"""The number of rows of a table that are not written to."""
 
 _COUNTS: Mapping[Kind, str] = {
     "element": "elements",
@@ -34,7 +34,7 @@ _COUNTS: Mapping[Kind, str] = {
     "number": "rows",
     "index": "rows",
 }
-"""What a tensor of each kind has one element for."""
+"""The count that determines the size of a tensor of each kind."""
 
 
 @dataclass(frozen=True)
@@ -325,8 +325,8 @@ class CasesView(CallsView):
     @property
     def sample_counts(self) -> dict[str, int]:
         """The numbers of elements, columns and rows of that shape."""
-        behind = len(self.placed.leading)
-        rows, columns = math.prod(self._sample[:behind]), math.prod(self._sample[behind:])
+        leading = len(self.placed.leading)
+        rows, columns = math.prod(self._sample[:leading]), math.prod(self._sample[leading:])
         return {"elements": rows * columns, "columns": columns, "rows": rows}
 
     @property
@@ -371,7 +371,7 @@ class CasesView(CallsView):
 
     @property
     def bench_axis(self) -> Literal["elements", "columns", "rows"]:
-        """What the benchmark varies: elements, the length of rows, or their number."""
+        """The size that the benchmark varies: elements, the length of rows, or their number."""
         if not self.placed.row_rank:
             return "elements"
         return "columns" if self._free_row and (self.start.sums or not self._free_leading) else "rows"

@@ -20,14 +20,14 @@ from kjit.signature.signature import ELLIPSIS, Dimension, Tensor, words_of
 from kjit.signature.sizes import Size
 
 LEADING = "leading"
-"""What the dimensions that `...` stands for are called: in C++ their product, in Python all of them."""
+"""The name of the dimensions of `...`: in C++ their product, in Python all of them."""
 
 
 _TAKEN = frozenset({LEADING, "device", "kjit", "math", "shape", "size", "torch"})
-"""Names that mean something where sizes have theirs."""
+"""Names with another meaning in the code that names sizes."""
 
 _LISTED = 3
-"""How many tensors the lists of a test have."""
+"""The number of tensors in the lists of a test."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ _MANNERS = {
     "scatter": "into the rows that an index chooses",
     CUSTOM_PATTERN: "",
 }
-"""How an op of a pattern works, for its docstring."""
+"""The manner in which an op of each pattern works, for its docstring."""
 
 SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
 SHARED = ".h"
@@ -263,7 +263,7 @@ def _check_dtypes(signature: Signature, pattern: Pattern, dtypes: Sequence[DType
     for dtype in dtypes:
         if dtype.kind == "bool":
             raise UsageError(
-                "--dtypes: bool is no dtype to compute with.",
+                "--dtypes: bool is not a dtype to compute with.",
                 hint="write bool[...] in the signature for a tensor of bools",
             )
     return dtypes

@@ -195,8 +195,8 @@ class PythonView(View):
                 continue
             # The `...` of the tensor with the fewest other dimensions.
             owner = min((t for t in inputs if ELLIPSIS in t.shape), key=lambda tensor: len(tensor.shape))
-            behind = len(owner.shape) - 1
-            sizes.append(f"*{_one_of(owner)}.shape" + (f"[:-{behind}]" if behind else ""))
+            others = len(owner.shape) - 1
+            sizes.append(f"*{_one_of(owner)}.shape" + (f"[:-{others}]" if others else ""))
         return python_tuple(sizes)
 
     @property

@@ -97,7 +97,7 @@ def _cpp_comment(text: str, *, indent: int = 0) -> str:
 
 
 def _fill(pieces: Sequence[str], first: str, others: str, width: int) -> str:
-    """As many pieces in each line as fit, after `first` or `others`."""
+    """Lines with as many pieces as fit, after `first` or `others`."""
     lines = [first + pieces[0]]
     for piece in pieces[1:]:
         if len(lines[-1]) + 1 + len(piece) <= width:

@@ -83,14 +83,14 @@ _NUMBERED = re.compile(r"dtype_\w+")
 
 
 class Problem(NamedTuple):
-    """What is wrong with a part of a signature, and what to do about it."""
+    """A mistake in a part of a signature, and its remedy."""
 
     reason: str
     hint: str
 
 
 def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
-    """What is wrong with `name` for a parameter, an output or a dimension, or None."""
+    """The reason why `name` cannot be that of a parameter, an output or a dimension, or None."""
     reason = _why_no_parameter(name, dimension)
     if reason is None:
         return None
@@ -151,7 +151,7 @@ def why_no_identifier(name: str, what: str, longest: int) -> str | None:
         strange = "a space" if letter == " " else quoted(letter)
         return f"{shown} has {strange} in it: a name is letters, digits and underscores."
     if len(name) > longest:
-        return f"{shown} has {len(name)} letters, and the name of {what} has at most {longest}."
+        return f"{shown} has {len(name)} characters; the name of {what} may have at most {longest}."
     if keyword.iskeyword(name):
         return f"{shown} is a keyword of Python."
     if name in CPP_KEYWORDS:

@@ -12,7 +12,7 @@ from kjit.signature.signature import ELLIPSIS, Parameter, Scalar, Signature, Ten
 from kjit.signature.sizes import Size
 
 MAX_ARGUMENTS = 64
-"""How many arguments an op of PyTorch can have. Its outputs count, as a caller may pass them."""
+"""The maximum number of arguments of an op in PyTorch. Outputs count, because a caller may pass them."""
 
 
 def check_rules(signature: Signature) -> None:

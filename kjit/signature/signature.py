@@ -70,7 +70,7 @@ class Tensor:
 
     @property
     def type(self) -> str:
-        """As in a signature: `T[B, D] strided`, `list[T[N]]`."""
+        """The type in a signature: `T[B, D] strided`, `list[T[N]]`."""
         return f"list[{self.plain}]" if self.listed else f"{self.plain}{' strided' if self.strided else ''}"
 
     def __str__(self) -> str:

@@ -83,7 +83,7 @@ class Comparison:
         """The expected results of `run`, computed in the widest dtypes."""
         wide = {name: map_tensors(_wide, value) for name, value in inputs.items()}
         if cls.index and cls._scatters() and any(_is_float(value) for value in wide.values()):
-            # Where rows of floats are cut off to whole numbers, `check` has to see how close to the next they were.
+            # Floats truncated to integers: `check` needs to know how close to the next integer they were.
             tables = [name for name in cls.tables if wide[name].dtype != torch.bool]
             wide |= {name: wide[name].double() for name in tables}
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -11,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import Forks
 
 from kjit.adoption.adopt import Adoption, adopt
 from kjit.errors import UsageError
@@ -258,7 +258,9 @@ REFERENCES = {
         pytest.param(tuple(REFERENCES), id="all", marks=pytest.mark.nightly),
     ],
 )
-def test_adopted_ops_are_checked_compiled_and_right_in_the_simulator(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_adopted_ops_are_checked_compiled_and_right_in_the_simulator(
+    tmp_path: Path, names: tuple[str, ...], forked: Forks
+) -> None:
     """With references, and the one grid corrected that a guess cannot get right."""
     package = "adopted_kernels"
     (tmp_path / "pyproject.toml").write_text(
@@ -285,18 +287,7 @@ def test_adopted_ops_are_checked_compiled_and_right_in_the_simulator(tmp_path: P
     style = f"--style=file:{REPOSITORY / '.clang-format'}"
     subprocess.run([programs / "clang-format", style, "--dry-run", "-Werror", *kernels], check=True)
     subprocess.run([programs / "ruff", "format", "--check", "--quiet", package, "benchmarks"], cwd=tmp_path, check=True)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rf",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        "not compile and not torch_library",
-    ]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "KJIT_SIM": "1", "COLUMNS": "300"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    options = ["-q", "-rf", "-p", "no:cacheprovider", "-k", "not compile and not torch_library"]
+    done = forked.pytest(*options, cwd=tmp_path, CUDA_VISIBLE_DEVICES="", KJIT_SIM="1", COLUMNS="300")
     assert done.returncode == 0, done.stdout
     assert re.search(r"\d+ passed", done.stdout)

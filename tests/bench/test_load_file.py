@@ -39,5 +39,5 @@ def test_a_file_that_fails_leaves_no_module(tmp_path: Path) -> None:
 
 
 def test_what_is_no_python_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no Python file"):
+    with pytest.raises(UsageError, match="is not a Python file"):
         load_file(tmp_path / "notes.txt")

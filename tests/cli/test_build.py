@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forks
 
 from kjit.cli import interrupts
 from kjit.cli.interrupts import ended_by_signals
@@ -115,17 +116,10 @@ class TestBuilding:
         add("other")
         assert set(states(kjit("build", "other"))) == {"other<1>", "other<2>"}
 
-    def test_what_was_built_is_what_a_program_loads(self, kjit: Kjit, project: Path) -> None:
+    def test_what_was_built_is_what_a_program_loads(self, kjit: Kjit, project: Path, forked: Forks) -> None:
         kjit("build")
         script = "from kernels.answer import _module; print(_module(2, device='cpu').answer())"
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=project,
-            env={**os.environ, "KJIT_NO_COMPILE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = forked.run(script, cwd=project, KJIT_NO_COMPILE="1")
         assert (done.stdout, done.stderr) == ("42\n", "")
 
     @pytest.mark.nvcc
@@ -192,7 +186,7 @@ class TestBundle:
         )
         return lambda *arguments, **environment: kjit(*arguments, first=first, **environment)
 
-    def test_it_is_written_told_and_used_without_a_compiler(self, kjit: Kjit, project: Path) -> None:
+    def test_it_is_written_told_and_used_without_a_compiler(self, kjit: Kjit, project: Path, forked: Forks) -> None:
         done = kjit("build", "--out", "kernels/prebuilt")
         assert done.returncode == 0
         assert done.stdout.splitlines()[-1].startswith("bundle kernels/prebuilt: 2 modules, 1 library, ")
@@ -201,15 +195,12 @@ class TestBundle:
         assert level == f"cpu:{cpu.levels()[0].name}"
         shutil.rmtree(project / "csrc")
         script = "from kernels.answer import _module; print(_module(2, device='cpu').answer())"
-        environment = {**os.environ, "PATH": "/nonexistent", "KJIT_CACHE_DIR": str(project / "empty")}
-        used = subprocess.run(
-            [sys.executable, "-c", script], cwd=project, env=environment, capture_output=True, text=True, check=False
-        )
+        used = forked.run(script, cwd=project, PATH="/nonexistent", KJIT_CACHE_DIR=str(project / "empty"))
         assert (used.stdout, used.stderr) == ("42\n", "")
         assert not (project / "empty").exists()
 
     def test_what_runs_eager_calls_is_compiled_beside_the_first_op_of_pytorch_and_is_in_it(
-        self, kjit: Kjit, project: Path
+        self, kjit: Kjit, project: Path, forked: Forks
     ) -> None:
         def cached() -> set[str]:
             return {entry.op for entry in Store.open().entries()}
@@ -231,10 +222,7 @@ class TestBundle:
             "touch(torch.ones(1)); print(native.in_use().__file__)"
         )
         environment = {"PATH": "/nonexistent", "KJIT_CACHE_DIR": str(project / "empty"), "KJIT_NO_COMPILE": "1"}
-        used = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=project, env=os.environ | environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        used = forked.run(script, cwd=project, **environment)
         assert used.stdout.startswith(f"{project}/kernels/prebuilt/eager_calls-")
         assert used.stderr == ""
 
@@ -326,21 +314,14 @@ class TestRecorded:
 
     CALL = "import kjit; from kernels.answer import _module; _module({}, device='cpu'); print(kjit.stats())"
 
-    def run(self, project: Path, value: int, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", self.CALL.format(value)],
-            cwd=project,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def run(self, forked: Forks, project: Path, value: int, **environment: str) -> subprocess.CompletedProcess[str]:
+        return forked.run(self.CALL.format(value), cwd=project, **environment)
 
     def test_it_is_built_elsewhere_and_the_next_run_compiles_nothing(
-        self, kjit: Kjit, project: Path, tmp_path: Path
+        self, kjit: Kjit, project: Path, tmp_path: Path, forked: Forks
     ) -> None:
         file = str(tmp_path / "used.jsonl")
-        first = self.run(project, 3, KJIT_RECORD_VARIANTS=file, KJIT_NO_COMPILE="warn")
+        first = self.run(forked, project, 3, KJIT_RECORD_VARIANTS=file, KJIT_NO_COMPILE="warn")
         assert (
             "kjit compiles answer<3> cpu at run time: it was never built here, and KJIT_NO_COMPILE=warn" in first.stderr
         )
@@ -348,7 +329,7 @@ class TestRecorded:
         assert "{'answer': {'hits': 0, 'compiles': 1, 'seconds': " in first.stdout
         elsewhere = {"KJIT_CACHE_DIR": str(tmp_path / "elsewhere")}
         assert states(kjit("build", "--from", file, **elsewhere)) == {"answer<3>": "built"}
-        second = self.run(project, 3, KJIT_NO_COMPILE="1", **elsewhere)
+        second = self.run(forked, project, 3, KJIT_NO_COMPILE="1", **elsewhere)
         assert second.stdout == "{'answer': {'hits': 1, 'compiles': 0, 'seconds': 0.0}}\n"
 
     def test_it_is_built_for_a_bundle_and_for_other_targets(self, kjit: Kjit, project: Path, tmp_path: Path) -> None:

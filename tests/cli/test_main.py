@@ -121,7 +121,11 @@ def test_wrong_usage_is_a_sentence_and_a_hint_on_stderr(
         (["new"], "missing argument 'op'.", "`kjit new --help` shows what it takes"),
         (["bench", "--runs", "x"], "--runs is 'x', not a number of processes.", "write it like 5"),
         (["bench", "--runs", "0"], "--runs is '0', not a number of processes.", "write it like 5"),
-        (["clangd", "nowhere"], "there is no folder 'nowhere'.", "name the project's folder, or leave it out in it"),
+        (
+            ["clangd", "nowhere"],
+            "there is no folder 'nowhere'.",
+            "name the project's folder, or run this in it without a name",
+        ),
         (["new", "it's"], """"it's" has "'" in it: a name is letters, digits and underscores.""", "for example: it_s"),
     ],
 )

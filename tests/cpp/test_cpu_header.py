@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import os
 import platform
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from forked import Forks
 
 import kjit
 from kjit import env
@@ -135,7 +133,7 @@ def test_lines_of_the_caches_begin_at_each_64_bytes() -> None:
     ("cache", "exceeded"), [("1200", [False, False, True, True]), ("0", [False] * 4), ("", [False, None, None, True])]
 )
 def test_the_size_of_the_caches_is_what_the_cpu_says_or_the_environment(
-    cache: str, exceeded: list[bool | None]
+    cache: str, exceeded: list[bool | None], forked: Forks
 ) -> None:
     says = platform.machine() == "x86_64" and Path("/sys/devices/system/cpu/cpu0/cache/index2/size").exists()
     if not cache and not says:
@@ -146,8 +144,7 @@ import kjit
 module = kjit.load_jit("cpu_cases", cpp_files=[{source!r}])
 print([module.exceeds(numel) for numel in (1, 100, 101, 2**50)])
 """
-    environment = {**os.environ, env.CPU_CACHE_BYTES: cache}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    done = forked.run(program, **{env.CPU_CACHE_BYTES: cache})
     found = ast.literal_eval(done.stdout)
     known = [value if value is not None else found[at] for at, value in enumerate(exceeded)]
     assert found == known

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elementwise import HALVES, MIXES, NEGATED, OFFSETS, SHAPES, SIZES, check_halves, check_mix, check_negate
+from forked import Forks
 
 from kjit import env
 
@@ -47,13 +45,10 @@ def test_rows_that_do_not_follow_each_other_are_read_and_written_at_their_places
         check_halves(module, number, shape, offset, gap, "cpu", absent=absent)
 
 
-def test_results_are_the_same_where_they_go_past_the_caches() -> None:
+def test_results_are_the_same_where_they_go_past_the_caches(forked: Forks) -> None:
     # The variable is read once per process.
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
-    environment = {**os.environ, env.CPU_CACHE_BYTES: "1"}
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
     chosen = ["-k", "every_element or in_place"]
-    done = subprocess.run(
-        [*command, *chosen], env=environment, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
+    done = forked.pytest(*options, *chosen, cwd=Path(__file__).parent, **{env.CPU_CACHE_BYTES: "1"})
     assert done.returncode == 0, done.stdout
     assert "passed" in done.stdout

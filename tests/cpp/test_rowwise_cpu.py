@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked import Forks
 from rowwise import CHECKS, MIXES, check_every_role, check_special_rows
 
 from kjit import env
@@ -56,13 +54,10 @@ def test_totals_are_the_same_in_each_run(module: Any) -> None:
     assert torch.equal(runs[0], runs[2])
 
 
-def test_results_are_the_same_where_they_go_past_the_caches() -> None:
+def test_results_are_the_same_where_they_go_past_the_caches(forked: Forks) -> None:
     # The variable is read once per process.
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
-    environment = {**os.environ, env.CPU_CACHE_BYTES: "1"}
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
     chosen = ["-k", "every_length and (rms_norm or softmax or quantise) or every_role"]
-    done = subprocess.run(
-        [*command, *chosen], env=environment, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-    )
+    done = forked.pytest(*options, *chosen, cwd=Path(__file__).parent, **{env.CPU_CACHE_BYTES: "1"})
     assert done.returncode == 0, done.stdout
     assert "passed" in done.stdout

@@ -16,7 +16,7 @@ CASES = sorted(
     path.name for path in HERE.glob("test_*.py") if path.name not in ("test_headers.py", Path(__file__).name)
 )
 QUICK = ("test_ffi.py",)
-"""What each call passes through. The loops of some others take a minute and more."""
+"""What each call passes through. Some others take half a minute and more, to compile or to run."""
 
 pytestmark = pytest.mark.skipif(bool(sanitized.why_not()), reason=sanitized.why_not())
 

@@ -10,7 +10,6 @@ import re
 import shutil
 import struct
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forks
 
 import kjit
 from kjit.engine import bundle_files, bundle_writer
@@ -990,7 +990,9 @@ class TestLoading:
         assert package.level() in (2, 3, 4)
         assert any("cannot be loaded" in line for line in caplog.messages)
 
-    def test_load_jit_and_jit_find_the_bundle_beside_the_file_that_calls_them(self, package: Package) -> None:
+    def test_load_jit_and_jit_find_the_bundle_beside_the_file_that_calls_them(
+        self, package: Package, forked: Forks
+    ) -> None:
         (package.folder / "level.py").write_text(
             "import kjit\nfrom pathlib import Path\n"
             "SPEC = dict(cpp_files=[Path(__file__).parent / 'csrc' / 'level.cpp'])\n"
@@ -1005,25 +1007,24 @@ class TestLoading:
             "Toolchain.for_target = None\n"
             "print(level.loaded().level(), level.called(), level._declared(device='cpu').level())\n"
         )
-        done = run_python(script, package.folder.parent)
+        done = run_python(forked, script, package.folder.parent)
         assert len(set(done.split())) == 1
         assert len(done.split()) == 3
 
-    def test_a_script_that_is_run_by_a_relative_path_finds_the_bundle_beside_it(self, package: Package) -> None:
+    def test_a_script_that_is_run_by_a_relative_path_finds_the_bundle_beside_it(
+        self, package: Package, forked: Forks
+    ) -> None:
         (package.folder / "script.py").write_text(
             "import kjit\nfrom pathlib import Path\n"
             "SPEC = dict(cpp_files=[Path(__file__).resolve().parent / 'csrc' / 'level.cpp'])\n"
             "print(kjit.load_jit('level', 'fp32_t', **SPEC).level())\n"
         )
         for folder, path in ((package.folder, "script.py"), (package.folder.parent, "kernels/script.py")):
-            assert run_python(f"import runpy; runpy.run_path('{path}')", folder).strip() in ("2", "3", "4")
+            assert run_python(forked, f"import runpy; runpy.run_path('{path}')", folder).strip() in ("2", "3", "4")
 
 
-def run_python(script: str, folder: Path) -> str:
+def run_python(forked: Forks, script: str, folder: Path) -> str:
     """What a script prints that is started in `folder` and has no compiler on its PATH."""
-    environment = {**os.environ, "PATH": "/nonexistent", "KJIT_NO_COMPILE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = forked.run(script, cwd=folder, PATH="/nonexistent", KJIT_NO_COMPILE="1")
     assert done.returncode == 0, done.stderr
     return done.stdout

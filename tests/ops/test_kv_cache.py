@@ -64,6 +64,7 @@ def test_what_does_not_fit_is_refused(device: str) -> None:
         store_kv_cache(k, k, cache, cache.clone(), slots.float())
 
 
+@pytest.mark.inductor
 def test_torch_compile_takes_it_whole(device: str) -> None:
     def call(k: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
         store_kv_cache(k * 2, k + 1, cache[0], cache[1], slots)

@@ -64,7 +64,7 @@ def test_ordinary_names_are_accepted(name: str) -> None:
         ("pytest_generate_tests", "pytest and packaging"),
         ("pytestmark", "pytest and packaging"),
         ("collect_ignore", "pytest and packaging"),
-        ("x" * 33, "33 letters"),
+        ("x" * 33, "33 characters"),
     ],
 )
 def test_a_bad_name_is_refused_with_its_reason(name: str, reason: str) -> None:

@@ -79,7 +79,7 @@ def test_an_error_points_into_the_text() -> None:
     [
         ({}, "module 'wrong' has no source: give cpp_sources or cuda_sources"),
         ({"cpp_sources": [Path("a.cpp")]}, "cpp_sources must be a text or a list of texts"),
-        ({"cpp_sources": ANSWER, "functions": [3]}, "cpp_wrappers: 3 is no export"),
+        ({"cpp_sources": ANSWER, "functions": [3]}, "cpp_wrappers: 3 is not an export"),
         ({"name": "../wrong", "cpp_sources": ANSWER}, "cannot name a module"),
     ],
 )

@@ -358,6 +358,7 @@ def test_torch_compile_takes_an_op_with_a_backward(
     assert torch.equal(torch_compiled(cube)(X), X**3)
 
 
+@pytest.mark.inductor
 def test_inductor_compiles_the_backward_too() -> None:
     x = X.clone().requires_grad_()
     torch.compile(lambda x: cube(x + 1), fullgraph=True, backend="inductor")(x).sum().backward()
@@ -536,6 +537,7 @@ def test_torch_compile_serves_every_size_with_one_graph() -> None:
             assert torch.equal(function(torch.ones(size)), torch.full((size,), 2.0))
 
 
+@pytest.mark.inductor
 def test_a_parameter_may_have_a_name_that_pytorch_compiles_ops_with() -> None:
     @kjit.torch_op(outputs=lambda x: torch.empty_like(x), mutates_args=("mode_",), name="kjit_tests::compiled_named")
     def named(x: torch.Tensor, mode_: torch.Tensor, mode: str, *, node: torch.Tensor | None = None) -> torch.Tensor:
@@ -555,6 +557,7 @@ def test_a_parameter_may_have_a_name_that_pytorch_compiles_ops_with() -> None:
     assert set(result.values()) == {"SUCCESS"}
 
 
+@pytest.mark.inductor
 def test_inductor_calls_it_in_the_middle_of_its_own_code() -> None:
     function = torch.compile(lambda x: scale(x + 1, 3.0) - 1, fullgraph=True, backend="inductor")
     assert torch.equal(function(X), (X + 1) * 3 - 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import json
-import os
 import platform
 import re
 import subprocess
@@ -17,6 +16,7 @@ from typing import Literal
 
 import pytest
 import torch
+from forked import Forks
 from matrix import CUSTOM, GATHER, HUGE, LONG, OPS, PLANES, RARE, ROWWISE, Op, named, write_all
 from signatures import signature_for
 
@@ -350,37 +350,38 @@ BOTH = "cpu" if torch.cuda.is_available() else "cuda,cpu"
 tools/scaffold_matrix.py use the GPU."""
 
 
-def run_tests(project: Path, selected: str = "") -> subprocess.CompletedProcess[str]:
+def run_tests(forked: Forks, project: Path, selected: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the tests of a project in one process, with a line for each that failed."""
-    command = [BIN / "pytest", "-q", "-rfs", "-p", "no:cacheprovider", "-k", selected]
-    wide = {**os.environ, "COLUMNS": "300"}
-    return subprocess.run(command, cwd=project, env=wide, capture_output=True, text=True, check=False)
+    options = ["-q", "-rfs", "-p", "no:cacheprovider", "-k", selected]
+    return forked.pytest(*options, cwd=project, COLUMNS="300", **environment)
 
 
 def pass_their_tests(
-    project: Path, ops: Sequence[Op], with_torch_compile: Sequence[str] = (), without: Sequence[str] = ()
+    forked: Forks, project: Path, ops: Sequence[Op], with_torch_compile: Sequence[str] = (), without: Sequence[str] = ()
 ) -> None:
     write_all(project, ops)
     others = " and ".join(f"not {word}" for word in ("compile", "torch_library", *without))
     others += f" and not (sim and ({' or '.join(LARGE)}))"
     whole = f" or ({' or '.join(with_torch_compile)}) and not compiles_without_a_gpu" if with_torch_compile else ""
-    done = run_tests(project, others + whole)
+    done = run_tests(forked, project, others + whole)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\d+ passed", done.stdout)
 
 
-def agree_in_random_cases(project: Path, device: str, cases: int = 20) -> None:
-    tool = REPOSITORY / "tools" / "scaffold_fuzz.py"
-    options = ["--device", device, "--cases", str(cases), "--elements", "20000"]
-    done = run(sys.executable, tool, "--project", project, *options, cwd=project)
+FUZZ = f"import runpy\nrunpy.run_path({str(REPOSITORY / 'tools' / 'scaffold_fuzz.py')!r}, run_name='__main__')"
+
+
+def agree_in_random_cases(forked: Forks, project: Path, device: str, cases: int = 20, **environment: str) -> None:
+    options = ["--device", device, "--cases", cases, "--elements", 20000]
+    done = forked.run(FUZZ, "--project", project, *options, cwd=project, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
     ops = len(list((project / "benchmarks").glob("bench_*.py")))
     assert len(re.findall(rf"^\w+: {cases} cases, 0 failed$", done.stdout, re.MULTILINE)) == ops
 
 
-def test_the_fuzzer_refuses_an_op_that_is_not_there(project: Path) -> None:
+def test_the_fuzzer_refuses_an_op_that_is_not_there(project: Path, forked: Forks) -> None:
     (project / "pyproject.toml").write_text('[tool.kjit]\npackage = "fuzzed_nothing"\n')
-    command = [sys.executable, REPOSITORY / "tools" / "scaffold_fuzz.py", "--project", project, "--ops", "nonsense"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forked.run(FUZZ, "--project", project, "--ops", "nonsense")
     assert done.returncode == 2
     assert "there is no op nonsense" in done.stderr
 
@@ -396,23 +397,23 @@ def test_the_fuzzer_refuses_an_op_that_is_not_there(project: Path) -> None:
         ),
     ],
 )
-def test_the_tests_of_ops_pass(project: Path, ops: Sequence[Op], monkeypatch: pytest.MonkeyPatch) -> None:
-    pass_their_tests(project, [replace(op, devices=BOTH) for op in ops], WITH_TORCH_COMPILE)
+def test_the_tests_of_ops_pass(project: Path, ops: Sequence[Op], forked: Forks) -> None:
+    pass_their_tests(forked, project, [replace(op, devices=BOTH) for op in ops], WITH_TORCH_COMPILE)
     for device in BOTH.split(","):
-        agree_in_random_cases(project, device)
-    monkeypatch.setenv(CPU_CACHE_BYTES, "1")  # all that is only written goes past the caches
-    agree_in_random_cases(project, "cpu", cases=10)
+        agree_in_random_cases(forked, project, device)
+    # All that is only written goes past the caches.
+    agree_in_random_cases(forked, project, "cpu", cases=10, **{CPU_CACHE_BYTES: "1"})
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("numbers", [range(200, 201), range(201, 206)], ids=str)
-def test_the_tests_of_rare_ops_and_random_signatures_pass(project: Path, numbers: range) -> None:
+def test_the_tests_of_rare_ops_and_random_signatures_pass(project: Path, numbers: range, forked: Forks) -> None:
     """Each with a kernel for one device."""
     ops = [replace(op, name=f"{pattern}{op.name}") for pattern in FINISHED for op in random_ops(pattern, numbers)]
     ops += RARE
     devices = BOTH.split(",")
     each = [replace(op, devices=devices[number % len(devices)]) for number, op in enumerate(with_one_dtype(ops))]
-    pass_their_tests(project, each, without=LARGE)
+    pass_their_tests(forked, project, each, without=LARGE)
 
 
 @pytest.mark.parametrize(
@@ -420,12 +421,12 @@ def test_the_tests_of_rare_ops_and_random_signatures_pass(project: Path, numbers
     [pytest.param(CUSTOM[2:5], id="some"), pytest.param(CUSTOM, id="all", marks=pytest.mark.nightly)],
 )
 def test_an_op_with_a_kernel_of_its_own_fails_in_the_reference_that_is_to_be_written_alone(
-    project: Path, custom: Sequence[Op]
+    project: Path, custom: Sequence[Op], forked: Forks
 ) -> None:
     devices = ("cpu", "cuda", "cuda,cpu")
     ops = [replace(op, devices=devices[number % 3]) for number, op in enumerate(custom)]
     write_all(project, with_one_dtype(ops))
-    done = run_tests(project, "not compile")
+    done = run_tests(forked, project, "not compile")
     failed = re.findall(
         r"^FAILED .*::(\w+).* - Failed: .*/test_(\w+)\.py:\d+: write what `(\w+)` computes", done.stdout, re.M
     )
@@ -435,17 +436,17 @@ def test_an_op_with_a_kernel_of_its_own_fails_in_the_reference_that_is_to_be_wri
 
 
 @pytest.mark.nvcc
-def test_without_gpu_and_simulator_the_tests_of_a_cuda_op_compile_it_and_skip_the_rest(project: Path) -> None:
+def test_without_gpu_and_simulator_the_tests_of_a_cuda_op_compile_it_and_skip_the_rest(
+    project: Path, forked: Forks
+) -> None:
     Op("scale", devices="cuda", dtypes="fp32").write(project)
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "KJIT_SIM": "0"}
-    command = [BIN / "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-k", "compiles or refuses or agrees"]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    done = run_tests(forked, project, "compiles or refuses or agrees", CUDA_VISIBLE_DEVICES="", KJIT_SIM="0")
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout  # the variant, and CPU tensors refused
     assert "needs an NVIDIA GPU" in done.stdout
 
 
-def test_changed_math_is_noticed_and_passes_with_the_same_change_of_the_reference(project: Path) -> None:
+def test_changed_math_is_noticed_and_passes_with_the_same_change_of_the_reference(project: Path, forked: Forks) -> None:
     """With math that gives NaN and infinity, too; and with rows that nothing may copy any more, as they are no longer
     those of the table."""
     csrc = find_project(project).csrc_dir
@@ -462,7 +463,7 @@ def test_changed_math_is_noticed_and_passes_with_the_same_change_of_the_referenc
     ):
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
-    done = run_tests(project, "agrees")
+    done = run_tests(forked, project, "agrees")
     failed = re.findall(r"^FAILED tests/(\w+)\.py::.*-(\w+)\] - (.*)", done.stdout, re.MULTILINE)
     on_a_gpu = "cuda" if torch.cuda.is_available() else "sim"
     assert {(test, device) for test, device, _ in failed} == {("test_scale", "cpu"), ("test_scale", on_a_gpu)}

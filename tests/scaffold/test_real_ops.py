@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import Forks
 from real_ops import REAL, RealOp
 
 PACKAGE = "real_kernels"
@@ -24,15 +24,6 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a module of Python in the project; kernels run on the GPU where there is one, else in the simulator."""
-    environment = {**os.environ, "COLUMNS": "200"}
-    if not torch.cuda.is_available():
-        environment["KJIT_SIM"] = "1"
-    arguments = [sys.executable, "-m", *command]
-    return subprocess.run(arguments, cwd=project, env=environment, capture_output=True, text=True, check=False)
-
-
 CHOSEN = ("quantise_groups", "top_k", "gather_layers_")
 """With sizes that follow from others, a list of tensors, and two of the patterns."""
 
@@ -44,10 +35,12 @@ CHOSEN = ("quantise_groups", "top_k", "gather_layers_")
         pytest.param(REAL, id="all", marks=pytest.mark.nightly),
     ],
 )
-def test_with_their_math_they_pass_their_tests(project: Path, ops: Sequence[RealOp]) -> None:
+def test_with_their_math_they_pass_their_tests(project: Path, ops: Sequence[RealOp], forked: Forks) -> None:
     for real in ops:
         real.write(project, PACKAGE)
-    done = run(project, "pytest", "-q", "-rf", "-p", "no:cacheprovider", "-k", "not compile and not torch_library")
+    options = ["-q", "-rf", "-p", "no:cacheprovider", "-k", "not compile and not torch_library"]
+    simulated = {} if torch.cuda.is_available() else {"KJIT_SIM": "1"}
+    done = forked.pytest(*options, cwd=project, **simulated)
     assert done.returncode == 0, done.stdout
     passed = re.search(r"^(\d+) passed", done.stdout.splitlines()[-1])
     assert passed is not None
@@ -60,6 +53,7 @@ def test_with_their_math_they_pass_their_tests(project: Path, ops: Sequence[Real
 def test_nvcc_builds_all_of_them(project: Path) -> None:
     for real in REAL:
         real.write(project, PACKAGE)
-    done = run(project, "kjit", "build", "--target", "cuda", "--arch", "9.0a")
+    command = [sys.executable, "-m", "kjit", "build", "--target", "cuda", "--arch", "9.0a"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "warning" not in done.stdout + done.stderr

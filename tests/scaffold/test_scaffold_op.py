@@ -232,7 +232,7 @@ def test_dtypes_that_nothing_stands_for_are_refused(tmp_path: Path) -> None:
 
 
 def test_bool_is_no_dtype_to_compute_with(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="bool is no dtype"):
+    with pytest.raises(UsageError, match="bool is not a dtype"):
         scaffold_op("f", start=tmp_path, dtypes=parse_dtypes("bool"))
 
 

@@ -68,12 +68,12 @@ class ArchInfo(CudaArch):
 
     @property
     def target_name(self) -> str:
-        """As in `9.0a`."""
+        """The architecture as text: `9.0a`."""
         return str(self)
 
     @property
     def jit_flag(self) -> str:
-        """What SGLang's builds define; kjit's do not need it."""
+        """The macro that SGLang's builds define; kjit's do not need it."""
         return f"-DSGL_CUDA_ARCH={self.number}"
 
 
@@ -157,11 +157,7 @@ def spec_of(
     extra_dependencies: Iterable[str] | None = None,
     header_only: bool = True,
 ) -> Spec:
-    """What `load_jit` builds, for a `caller` in that file.
-
-    Raises:
-        UsageError, ToolchainError: as for `load_jit`.
-    """
+    """The spec that `load_jit` builds, for a `caller` in that file."""
     if not header_only and (cpp_wrappers or cuda_wrappers):
         raise kjit.UsageError(
             "wrappers are exported by the generated unit, and header_only=False asks for none.",

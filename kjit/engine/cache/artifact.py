@@ -176,7 +176,7 @@ def read_summary(folder: str) -> dict[str, Any] | str:
 
 
 def _fault(record: dict[str, Any]) -> str | None:
-    """What is wrong with the summary of a record."""
+    """The mistake in the summary of a record; None if there is none."""
     if record.get("format") != FORMAT:
         return f"it was written by another version of kjit (format {record.get('format')})"
     for field, kind in _SUMMARY.items():
@@ -307,7 +307,7 @@ def untrusted(folder: str, owners: tuple[int, ...]) -> str | None:
 
 
 def damage(artifact: Artifact, owners: tuple[int, ...], *, thorough: bool = False) -> str | None:
-    """What is wrong with the library of an artifact; None if it is intact.
+    """The damage to the library of an artifact, as a sentence; None if it is intact.
 
     Args:
         owners: only these users may be able to change it.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SUCCESS = 0
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
-# What ptxas says if a kernel uses a variable of the host: the kernel would get another one, which is 0.
+# ptxas' warning about a host variable in a kernel, which would use another one with value 0: an error here.
 _HOST_VARIABLE = "Unresolved extern variable "
 
 

@@ -177,7 +177,7 @@ def kernels_with_results(unit: str) -> Iterator[tuple[str, int]]:
             continue
         head = unit[function.begin : function.body]
         if (template := _TEMPLATE.search(head)) is not None:
-            head = head[_behind_arguments(head, template.end() - 1) :]
+            head = head[_after_arguments(head, template.end() - 1) :]
         if _NO_RESULT.search(_WITH_PARENTHESES.sub("", head).partition("(")[0]) is None:
             file, line = _place_of(marker)
             yield file, line + unit.count("\n", marker.end(), match.start()) - 1
@@ -240,18 +240,18 @@ def _is_function(unit: str, position: int) -> bool:
                 return True
         elif text == "(":
             if before in _WITH_ARGUMENT:
-                position = _behind(unit, position - 1)
-            elif is_qualified and _follows(unit, _behind(unit, position - 1)) == ";":
+                position = _after_bracket(unit, position - 1)
+            elif is_qualified and _follows(unit, _after_bracket(unit, position - 1)) == ";":
                 return False  # a class's constant: `constexpr Order Order::less(1);`
             else:
                 # A star begins the name of a pointer: `int (*table[])(int)`.
                 first = _follows(unit, position)
                 return before != "" and first not in "*&" and not first.isdigit()
         elif text == "<" and before not in ("", "operator"):
-            position = _behind_arguments(unit, position - 1)
+            position = _after_arguments(unit, position - 1)
             text = "name"
         elif text == "[" and unit.startswith("[", position):
-            position = _behind(unit, position - 1)
+            position = _after_bracket(unit, position - 1)
             continue
         elif text not in ("::", "*", "&", "~", "..."):
             return False
@@ -266,7 +266,7 @@ def _follows(unit: str, position: int) -> str:
     return "" if match is None else match[1]
 
 
-def _behind(unit: str, position: int) -> int:
+def _after_bracket(unit: str, position: int) -> int:
     """The position after the bracket that closes the one at `position`."""
     expected: list[str] = []
     for match in _BRACKET.finditer(unit, position):
@@ -280,13 +280,13 @@ def _behind(unit: str, position: int) -> int:
     return len(unit)
 
 
-def _behind_arguments(unit: str, position: int) -> int:
+def _after_arguments(unit: str, position: int) -> int:
     """The position after the template arguments that begin with the `<` at `position`."""
     depth = 0
     while (match := _PIECE.match(unit, position)) is not None:
         text = match[0]
         if text in _CLOSES and match.lastgroup == "sign":
-            position = _behind(unit, position)
+            position = _after_bracket(unit, position)
             continue
         position = match.end()
         if text == "<":
@@ -365,20 +365,22 @@ def _device_function(unit: str, position: int) -> _Function | None:
             if before not in _WITH_ARGUMENT and before != "operator" and not has_parameters:
                 has_parameters = True
                 is_for_host = _FOR_HOST.search(unit, begin, place) is not None
-            position = _behind(unit, place)
+            position = _after_bracket(unit, place)
             text = ")"
         elif text in (";", "=", "}") and found.lastgroup == "sign" and before != "operator":
             return None
         elif text == "{" or (text == ":" and has_parameters):
-            brace = place if text == "{" else _behind_initializers(unit, position)
-            return _Function(begin, place, _behind(unit, brace), is_member, is_for_host) if has_parameters else None
+            brace = place if text == "{" else _after_initializers(unit, position)
+            return (
+                _Function(begin, place, _after_bracket(unit, brace), is_member, is_for_host) if has_parameters else None
+            )
         elif not has_parameters and text != "::":
             is_member = before == "::" and found.lastgroup == "name"
         before = text
     return None
 
 
-def _behind_initializers(unit: str, position: int) -> int:
+def _after_initializers(unit: str, position: int) -> int:
     """The position of the brace that opens a constructor's body; `position` is after the colon."""
     before = ""
     while (found := _PIECE.match(unit, position)) is not None:
@@ -388,7 +390,7 @@ def _behind_initializers(unit: str, position: int) -> int:
         if text == "{" and before in (")", "}"):
             return place
         if text in ("(", "{"):
-            position = _behind(unit, place)
+            position = _after_bracket(unit, place)
             text = _CLOSES[text]
         before = text
     return len(unit)
@@ -406,7 +408,7 @@ def _launches(unit: str) -> str:
             continue
         end = position = match.end()
         while (found := _PIECE.match(unit, position)) is not None and found[0] != ">>>":
-            position = _behind(unit, position) if found[0] in _CLOSES else found.end()
+            position = _after_bracket(unit, position) if found[0] in _CLOSES else found.end()
         if found is None:
             pieces.append(match[0])
             start = match.end()

@@ -166,6 +166,7 @@ class _Headers:
     def make(self) -> None:
         """Precompile while nothing is built: for the host in a process, for the device in this one."""
         if self._host is not None and self._device is not None:
+            os.environ["TMPDIR"] = self._folder  # that of the last build no longer exists, and NVRTC writes there
             self._host.look()
             self._host.start(_SIGNALS)
             self._device.make()

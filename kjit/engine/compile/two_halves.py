@@ -53,7 +53,7 @@ _NO_KERNEL = re.compile(
     re.MULTILINE,
 )
 
-# A kernel that uses a variable of the host: ptxas, or the optimizer if it is static, and NVRTC's warning there.
+# Messages about a kernel that uses a host variable: of ptxas, or of the optimizer if it is static; and NVRTC's warning.
 _HOST_VARIABLE = re.compile(
     r"^(?:ptxas warning : Unresolved extern variable '(?P<symbol>\w+)'.*|error: Broken module found.*)\n", re.MULTILINE
 )
@@ -175,7 +175,7 @@ def _use_of_host_variable(log: str, unit: str) -> str:
 
 
 def _kernel_with_result(unit: str) -> str | None:
-    """nvcc's errors about kernels that return something, of which NVRTC leaves the check to ptxas."""
+    """nvcc's errors about kernels with a return value, which with NVRTC only ptxas notices."""
     from kjit.engine.compile import halves  # only an error needs it here
 
     message = "a __global__ function must have a void return type"

@@ -1,4 +1,4 @@
-"""What compilers and ninja print besides messages: resources of kernels, lists of headers, which command failed.
+"""The output of compilers and ninja besides messages: resources of kernels, lists of headers, failed commands.
 
 A build that goes well needs no more than this, and imports it alone.
 """

@@ -45,7 +45,7 @@ def find_level(name: str) -> Level:
     for level in levels():
         if level.name == name:
             return level
-    raise UsageError(f"'{name}' is no level of this kind of CPU.", hint=", ".join(level.name for level in levels()))
+    raise UsageError(f"'{name}' is not a level of this kind of CPU.", hint=", ".join(level.name for level in levels()))
 
 
 def lowest_level() -> Level | None:

@@ -392,13 +392,13 @@ class RowRuns {
       const std::int64_t fit = (kRun - packed.kept) / row_size_, left = last_ - packed.row;
       packed.count = fit < left ? fit : left;
       const std::int64_t begin = packed.begin, head = lines_.head(begin);
-      const std::int64_t behind = (packed.row + packed.count) * row_size_;
-      const std::int64_t end = packed.count < left ? behind - (behind - begin - head) % kStaged : behind;
+      const std::int64_t next = (packed.row + packed.count) * row_size_;
+      const std::int64_t end = packed.count < left ? next - (next - begin - head) % kStaged : next;
       (std::get<kRows>(rows_).hold(packed, *this), ...);
       const std::int64_t size = end - begin;
       work(run<true>(begin, head < size ? head : size, size, std::get<kRows>(rows_).held(packed, *this)...));
       packed = {
-          .row = packed.row + packed.count, .count = 0, .kept = behind - end, .kept_from = end - begin, .begin = end};
+          .row = packed.row + packed.count, .count = 0, .kept = next - end, .kept_from = end - begin, .begin = end};
     }
   }
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import Forks
 from stores import LIBRARY, everything_in, key_of, publish
 
 from kjit.engine import miss
@@ -264,16 +263,14 @@ class TestTrust:
 
 
 def test_a_module_of_the_team_loads_where_nothing_may_be_compiled(
-    spec: Spec, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+    spec: Spec, tmp_path: Path, cache_dir: Path, forked: Forks
 ) -> None:
-    variant = Variant(spec, Target.cpu())
-    miss.ensure_built(variant, build_directory=tmp_path / "team")
-    monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "team"))
-    monkeypatch.setenv("KJIT_NO_COMPILE", "1")
+    miss.ensure_built(Variant(spec, Target.cpu()), build_directory=tmp_path / "team")
     script = (
         "import sys, kjit\nfrom pathlib import Path\n"
         "module = kjit.load_jit('answer', cpp_files=[Path(sys.argv[1])])\nprint(module.answer())"
     )
-    done = subprocess.run([sys.executable, "-c", script, spec.cpp_files[0]], capture_output=True, text=True)
+    environment = {"KJIT_SHARED_CACHE_DIR": str(tmp_path / "team"), "KJIT_NO_COMPILE": "1"}
+    done = forked.run(script, spec.cpp_files[0], **environment)
     assert (done.stdout, done.returncode) == ("42\n", 0), done.stderr
     assert len(list(Store.open(cache_dir).entries())) == 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kjit.engine.compile import device_compiler, servers
+from kjit.engine.compile import device_compiler, server, servers
 from kjit.engine.compile.kernels_object import kernels_of
 from kjit.engine.toolchain import machine
 from kjit.engine.toolchain.nvrtc import Nvrtc
@@ -98,3 +99,23 @@ def test_a_kernel_that_reads_a_variable_of_the_host_does_not_compile(nvrtc: Nvrt
     assert not done
     assert 'host variable "count"' in said
     assert not output.exists()
+
+
+def test_headers_are_precompiled_after_a_build_whose_folder_for_temporary_files_is_gone(
+    nvrtc: Nvrtc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = "".join(f"__device__ inline int function_{i}(int x) {{ return x + {i}; }}\n" for i in range(3000))
+    (tmp_path / "op.ii").write_text(f'# 1 "op.cu"\n\n# 1 "/lib/header.h" 1 3\n{header}# 2 "op.cu" 2\n{UNIT}')
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
+    headers = server._Headers(str(tmp_path))
+    headers.load()
+    words = [str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(tmp_path / "op.cubin"), *OPTIONS]
+    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    cubins = []
+    for _ in range(2):
+        assert device_compiler.main(words, log, headers._device) == 0
+        cubins.append((tmp_path / "op.cubin").read_bytes())
+        headers.make()
+    os.close(log)
+    assert list(tmp_path.glob("DeviceHeaders*.pch"))
+    assert cubins[0] == cubins[1]

@@ -371,8 +371,9 @@ def shape(text: str) -> list[str]:
 
 def expected(name: str, compiler: str) -> str:
     """The text of a mistake, as `compiler` writes it."""
-    of_another = EXPECTED / f"{name}.{'clang' if 'clang' in compiler else compiler.split()[0]}.txt"
-    return (of_another if of_another.exists() else EXPECTED / f"{name}.txt").read_text()
+    families = [*(["clang"] if "clang" in compiler else []), compiler.split()[0]]
+    of_others = [EXPECTED / f"{name}.{family}.txt" for family in families]
+    return next(path for path in (*of_others, EXPECTED / f"{name}.txt") if path.exists()).read_text()
 
 
 def compiler_of(mistake: Mistake) -> str:

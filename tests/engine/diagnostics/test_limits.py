@@ -54,6 +54,10 @@ def halves(broken: list[tuple[Step, str]], files: Mapping[str, str]) -> Halves:
 
 
 class TestMistakes:
+    def test_a_variable_of_the_host_whatever_it_is_called(self) -> None:
+        said = f'{SOURCE}(5): error: identifier "by_library" is undefined in device code\n'
+        assert limit(cuda0__sm_80__cubin=said) is None
+
     @pytest.mark.parametrize(
         "log",
         [

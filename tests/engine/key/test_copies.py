@@ -10,10 +10,9 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +23,9 @@ from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
 from kjit.runtime.load import load_variant
 from kjit.spec import Spec, Target, Variant
+
+if TYPE_CHECKING:
+    from forked import Forks
 
 CPU = Target.cpu()
 HIT, BUILT = "hit", "built"
@@ -251,14 +253,12 @@ class TestAModuleThatSaysWhereItIs:
         assert second.ask(**parts) == (BUILT, length + len("the_second") - len("first"))
         assert first.ask(**parts) == (HIT, length)
 
-    def test_an_assert_fails_with_the_name_of_its_own_file(self, first: Copy) -> None:
+    def test_an_assert_fails_with_the_name_of_its_own_file(self, first: Copy, forked: Forks) -> None:
         first.write("pkg/csrc/answer.h", "#include <cassert>\n#define ANSWER (assert(!r), 1)\n")
         copied(first)
         for name in ("first", "second"):
             code = f"import test_copies as t; t.Copy(t.Path({str(first.root.with_name(name))!r})).ask()"
-            done = subprocess.run(
-                [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-            )
+            done = forked.run(code, cwd=Path(__file__).parent)
             assert f"/{name}/pkg/csrc/answer.cpp" in done.stderr
 
     @pytest.mark.parametrize("flag", ["-g", "-ggdb3", "-gdwarf-4"])

@@ -69,7 +69,7 @@ def test_an_unknown_kind_of_cpu_has_no_levels_to_build_for(monkeypatch: pytest.M
 
 def test_an_unknown_level_is_refused_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    with pytest.raises(UsageError, match=r"'x86-64-v9' is no level(.|\n)*x86-64-v2, x86-64-v3, x86-64-v4"):
+    with pytest.raises(UsageError, match=r"'x86-64-v9' is not a level(.|\n)*x86-64-v2, x86-64-v3, x86-64-v4"):
         cpu.find_level("x86-64-v9")
 
 
@@ -78,5 +78,5 @@ def test_a_lower_level_can_be_tried_and_one_that_there_is_not_is_refused(monkeyp
     monkeypatch.setenv("KJIT_CPU_LEVEL", here[0])
     assert cpu.levels_here() == here[:1]
     monkeypatch.setenv("KJIT_CPU_LEVEL", "pentium")
-    with pytest.raises(UsageError, match="'pentium' is no level"):
+    with pytest.raises(UsageError, match="'pentium' is not a level"):
         cpu.levels_here()

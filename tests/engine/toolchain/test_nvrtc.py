@@ -125,6 +125,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char*, void**, unsigned, unsi
 """
 CALL = """
 import ctypes, sys
+sys.modules["torch"] = None  # else tvm_ffi imports it, which takes a second
 ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
 import tvm_ffi
 module = tvm_ffi.load_module(sys.argv[2])

@@ -53,7 +53,7 @@ def merge(host: str, device: str) -> str:
         if tag == "equal":
             continue
         here, there = lines[start:end], others[other_start:other_end]
-        # What is outside of functions is the host's, or the device's where the host has nothing in its place.
+        # Code outside functions is taken from the host, or from the device if the host has none there.
         is_theirs = all(line.side == "device" for line in here)
         there = [line for line in there if line.side == "device" or (is_theirs and line.side != "host")]
         for line in here:
@@ -63,8 +63,8 @@ def merge(host: str, device: str) -> str:
             continue
         inserted = "".join(f"{_marker(line)}{line.text}\n" for line in there)
         if end < len(lines):
-            behind = lines[end]
-            texts[behind.place] = f"\n{inserted}{_marker(behind)}{texts[behind.place]}"
+            following = lines[end]
+            texts[following.place] = f"\n{inserted}{_marker(following)}{texts[following.place]}"
         else:
             texts.append(f"\n{inserted}")
     return "".join(texts)

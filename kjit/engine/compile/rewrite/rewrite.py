@@ -121,7 +121,7 @@ def _rewrite_own_names(code: list[Token]) -> None:
 
 
 def _parameters_of_own_name(code: list[Token], index: int) -> list[str] | None:
-    """How to declare the parameters of the template in `using name = name<...>;` at `index`; None for other code."""
+    """The parameters to declare for the template in `using name = name<...>;` at `index`; None for other code."""
     texts = [token.text for token in code[index : index + 6]]
     if len(texts) == 6 and texts[3] == "typename":
         del texts[3]

@@ -95,7 +95,7 @@ def matching(code: list[Token], index: int) -> int:
 
 
 def scope(words: list[Token]) -> str:
-    """What the brace after a statement's `words` opens: a `namespace`, a `class`, or something `other`."""
+    """The kind of scope that the brace after a statement's `words` opens: `namespace`, `class`, or `other`."""
     start = 0
     while start < len(words) and words[start].text == "template" and words[start + 1 : start + 2]:
         start = end_of_template(words, start + 1)

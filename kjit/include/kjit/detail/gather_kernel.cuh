@@ -18,7 +18,7 @@ namespace details {
 
 constexpr int kGatherBlock = 128;  // threads in a block
 
-/// Whether a table of so many rows has that one.
+/// Whether `row` is a row of the table.
 KJIT_DEVICE bool has_row(std::int64_t row, std::int64_t table_size) {
   return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(table_size);  // nor below 0
 }

@@ -18,7 +18,7 @@
 
 namespace kjit::details {
 
-constexpr std::int64_t kOneThreadOfRows = 24576;  // up to so many elements, one thread is faster than several
+constexpr std::int64_t kOneThreadOfRows = 24576;  // up to this number of elements, one thread is faster than several
 
 /// Elements in a row, for the loops over it.
 template <typename Operand, typename Stored>

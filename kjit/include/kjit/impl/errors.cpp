@@ -305,22 +305,22 @@ KJIT_IMPL std::size_t utf8_size(const char* text, std::size_t size) {
 
 /// `text` as a Python exception's message, which is UTF-8 and ends at the first null: invalid characters are replaced
 /// by U+FFFD. To be freed by the caller; null if the text needs no change, or memory is exhausted.
-KJIT_IMPL char* mended(const char* text, std::size_t size) {
+KJIT_IMPL char* repaired(const char* text, std::size_t size) {
   std::size_t valid = 0;
   for (std::size_t length = 1; valid < size && length != 0; valid += length) {
     length = utf8_size(text + valid, size - valid);
   }
-  char* mended = valid == size ? nullptr : static_cast<char*>(std::malloc(3 * size + 1));
-  if (mended == nullptr) return nullptr;
+  char* repaired = valid == size ? nullptr : static_cast<char*>(std::malloc(3 * size + 1));
+  if (repaired == nullptr) return nullptr;
   std::size_t filled = 0;
   for (std::size_t i = 0; i < size;) {
     const std::size_t length = utf8_size(text + i, size - i);
     const char* from = length == 0 ? "\xEF\xBF\xBD" : text + i;
-    for (std::size_t k = 0; k < (length == 0 ? 3 : length); ++k) mended[filled++] = from[k];
+    for (std::size_t k = 0; k < (length == 0 ? 3 : length); ++k) repaired[filled++] = from[k];
     i += length == 0 ? 1 : length;
   }
-  mended[filled] = '\0';
-  return mended;
+  repaired[filled] = '\0';
+  return repaired;
 }
 
 /// Appends the type name of the current exception.
@@ -353,10 +353,10 @@ KJIT_IMPL PanicError described_in_flight() noexcept {
 // it.
 KJIT_IMPL int raise_current_exception() noexcept {
   const auto raise = [](const char* kind, const char* text, std::size_t size) {
-    char* better = mended(text, size);
+    char* repaired_text = repaired(text, size);
     const TVMFFIByteArray of_kind = {kind, StringView(kind).size()}, backtrace = {"", 0};
-    const TVMFFIByteArray message = {better != nullptr ? better : text,
-                                     better != nullptr ? StringView(better).size() : size};
+    const TVMFFIByteArray message = {repaired_text != nullptr ? repaired_text : text,
+                                     repaired_text != nullptr ? StringView(repaired_text).size() : size};
     TVMFFIObjectHandle error = nullptr;
     if (TVMFFIErrorCreate(&of_kind, &message, &backtrace, &error) == 0) {
       TVMFFIErrorSetRaised(error);
@@ -364,7 +364,7 @@ KJIT_IMPL int raise_current_exception() noexcept {
     } else {
       TVMFFIErrorSetRaisedFromCStr(kind, message.data);
     }
-    std::free(better);
+    std::free(repaired_text);
   };
   try {
     throw;
@@ -390,12 +390,12 @@ KJIT_IMPL int raise_current_exception() noexcept {
 
 KJIT_IMPL int raise_tvm_error(TVMFFIObjectHandle error) noexcept {
   const auto& cell = *reinterpret_cast<const TVMFFIErrorCell*>(static_cast<const TVMFFIObject*>(error) + 1);
-  char* better = mended(cell.message.data, cell.message.size);
+  char* repaired_text = repaired(cell.message.data, cell.message.size);
   TVMFFIObjectHandle readable = error;
-  if (better != nullptr) {
-    const TVMFFIByteArray message = {better, StringView(better).size()};
+  if (repaired_text != nullptr) {
+    const TVMFFIByteArray message = {repaired_text, StringView(repaired_text).size()};
     if (TVMFFIErrorCreate(&cell.kind, &message, &cell.backtrace, &readable) != 0) readable = error;
-    std::free(better);
+    std::free(repaired_text);
   }
   TVMFFIErrorSetRaised(readable);
   if (readable != error) TVMFFIObjectDecRef(readable);

@@ -1,0 +1,33 @@
+"""Docstrings: noun phrases or commands (docs/contributing.md)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import kjit
+
+PACKAGE = Path(kjit.__file__).parent
+# "Why a flag is rejected" stays possible: "the reason why" says no more.
+CLAUSES = ("What ", "Where ", "How ", "Which ", "Who ")
+
+
+def strings_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The docstrings of a module, its classes, functions and variables, with their lines."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else []:
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield statement.lineno, text
+
+
+def test_a_docstring_does_not_begin_with_a_clause() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: {text.splitlines()[0]}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line, text in strings_in(ast.parse(path.read_text("utf-8")))
+        if text.startswith(CLAUSES)
+    ]
+    assert "\n".join(found) == ""
