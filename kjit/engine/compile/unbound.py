@@ -86,7 +86,9 @@ def called(library: bytes) -> set[str]:
 
 
 def unit(symbols: Sequence[str]) -> str:
-    """The C++ that defines functions of these symbols."""
+    """The C++ that defines functions of these symbols; empty if there are none: its headers take time to parse."""
+    if not symbols:
+        return ""
     return _UNIT + "".join(f'KJIT_UNBOUND({index}, "{symbol}")\n' for index, symbol in enumerate(symbols))
 
 
