@@ -362,11 +362,22 @@ def shape(text: str) -> list[str]:
     for line in first:
         if (place := re.match(r"(?P<place>\S[^:]*(?::\d+)?)(?::\d+)?: (?:error|warning): ", line)) is not None:
             lines.append(place["place"])
-        elif re.match(r"  \d+ \|", line) or line.startswith(("  in ", "  at ")):
+        elif line.startswith("  at "):
+            # Compilers differ in which template arguments they leave out as defaults.
+            place, _, function = line.partition(" in ")
+            lines.append(f"{place} in {without_template_arguments(function)}")
+        elif re.match(r"  \d+ \|", line) or line.startswith("  in "):
             lines.append(line)
         elif re.match(r"  +\|[ ~]*\^", line):
             lines.append("^")
     return [*lines, *(line for line in rest if line.startswith("hint: "))]
+
+
+def without_template_arguments(function: str) -> str:
+    """The name of a function or class as it is declared."""
+    while (shorter := re.sub(r"<[^<>]*>", "", function)) != function:
+        function = shorter
+    return function
 
 
 def expected(name: str, compiler: str) -> str:
