@@ -271,6 +271,7 @@ class TestWhatTurnsItAway:
         self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "bin").mkdir()
+        monkeypatch.delenv("CXX", raising=False)
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
         miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
         assert unrecorded.find() is not None
