@@ -34,6 +34,10 @@ using OfMany = TuningOf<In<float>, In<float>, In<float>, PerColumn<float>, PerCo
 static_assert(OfOne::kParts == 4 && OfOne::kShortParts == 2 && OfOne::kLongParts == 8 && OfOne::late_columns(8) == 4);
 static_assert(OfTwo::kParts == 2 && OfTwo::kShortParts == 2 && OfTwo::kLongParts == 4 && OfTwo::late_columns(4) == 2);
 static_assert(OfMany::kParts == 1 && OfMany::kShortParts == 1 && OfMany::kLongParts == 2);
+using OfWide = RowTuningOf<RmsNorm<double>, In<double>, PerColumn<double>, Out<double>>;
+static_assert(OfWide::kLongParts == 4 && OfWide::max_block(true) == 1024 && !OfWide::kIsLight, "or registers spill");
+static_assert(OfOne::kUnalignedParts == 4 && OfTwo::kUnalignedParts == 2 && OfWide::kUnalignedParts == 4);
+static_assert(TuningOf<In<bf16_t>, PerColumn<bf16_t>, Out<bf16_t>>::kUnalignedParts == 8, "64 bytes in each thread");
 static_assert(elements_in<In<bf16_t>, Out<fp8_e4m3_t>, OutPerRow<std::int64_t>>(16) == 8, "rows alone decide");
 
 }  // namespace

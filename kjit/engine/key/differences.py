@@ -31,6 +31,10 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: s
                 lines.append(f"the compiler was {_short(before.get('version'))} and is {_short(after['version'])}")
             else:
                 lines += _differences(before, after, f"{label} ")
+        elif isinstance(before, dict) and after is None:
+            lines.append(f"{label} is no longer used")
+        elif before is None and isinstance(after, dict):
+            lines.append(f"{label} is used now")
         elif isinstance(before, list) and isinstance(after, list):
             lines.append(_list_difference(label, before, after))
         else:

@@ -225,6 +225,12 @@ class TestDifferences:
             f"kjit was {before.inputs['versions']['kjit']} and is 99"  # type: ignore[index]
         ]
 
+    def test_a_compiler_that_is_used_or_no_longer_used_is_named(self) -> None:
+        with_nvrtc = {"toolchain": {"NVRTC": {"path": "/usr/lib/libnvrtc.so", "version": "NVRTC 13.0"}}}
+        without: dict[str, object] = {"toolchain": {}}
+        assert differences(with_nvrtc, without) == ["NVRTC is no longer used"]
+        assert differences(without, with_nvrtc) == ["NVRTC is used now"]
+
     def test_another_compiler_is_named(self, tmp_path: Path, answer_op: WriteOp) -> None:
         toolchain = Toolchain.for_target(Target.cpu())
         newer = replace(toolchain, cxx=replace(toolchain.cxx, version_text="g++ 99.1\nmore", size=1))

@@ -29,7 +29,8 @@ struct RowTuning {
   static constexpr int kInputs = (0 + ... + static_cast<int>(kIsInput<Operands>));
   static constexpr int kColumns = (0 + ... + static_cast<int>(kIsIn<Operands, Place::kColumn>));
   static constexpr bool kTermReadsColumns = Rules::kTermReadsColumns;
-  static constexpr bool kIsLight = kInputs <= 1 && kColumns <= 1;
+  static constexpr bool kIsWide = elements_in<Operands...>(16) < 4;  // math on 8 bytes takes twice the registers
+  static constexpr bool kIsLight = kInputs <= 1 && kColumns <= 1 && !kIsWide;
 
   static constexpr int vectors_for(int tensors) { return tensors <= 2 ? 4 : tensors <= 4 ? 2 : 1; }
   /// Whether columns of a row that is held come when its total is known: two of them beside more of the row.
@@ -50,7 +51,8 @@ struct RowTuning {
   static constexpr int min_blocks(bool is_short) { return is_short && kIsLight ? 2 : 1; }
 
   static constexpr int kLongHeld = kInputs + (kTermReadsColumns ? kColumns : 0);
-  static constexpr int kLongParts = kLongHeld <= 1 ? 8 : kLongHeld == 2 ? 4 : kLongHeld <= 4 ? 2 : 1;
+  static constexpr int kMostLongParts = kIsWide ? 4 : 8;
+  static constexpr int kLongParts = kLongHeld <= 1 ? kMostLongParts : kLongHeld == 2 ? 4 : kLongHeld <= 4 ? 2 : 1;
 
   /// Whether columns are held like rows, by threads with so many vectors.
   static constexpr bool holds_columns(int parts) {
