@@ -282,7 +282,7 @@ class TestHeaders:
     ) -> None:
         write_headers(tmp_path / "cu13" / "include", *HEADERS[:-1])
         monkeypatch.setattr(cuda_module, "header_homes", lambda: [tmp_path / "cu13"])
-        with pytest.raises(NoCudaError, match="there is no nv/target"):
+        with pytest.raises(NoCudaError, match="lacks nv/target"):
             find_cuda_headers()
         write_headers(tmp_path / "toolkit" / "include" / "cccl", "nv/target")
         write_headers(tmp_path / "toolkit" / "include", *HEADERS[:-1])
