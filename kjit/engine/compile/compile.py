@@ -117,21 +117,25 @@ def compile_variant(
         CancelledError: `cancel` was set.
     """
     started = time.perf_counter()
+
+    def compile_with(compilers: Toolchain) -> Built:
+        return _compile(variant, compilers, staging, verbose, cancel, on_refusal, jobs)
+
     nvrtc = toolchain.nvrtc
     if nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
-        return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
+        return compile_with(toolchain)
     reason = two_halves.why_nvcc(variant.spec, nvrtc, find_launcher()) if toolchain.has_nvcc else None
     is_known, word = reason is not None, None
     if reason is None:
         try:
-            built = _compile_in_halves(variant, toolchain, nvrtc, staging, verbose, cancel, on_refusal, jobs)
+            built = _compile_in_halves(variant, toolchain, nvrtc, compile_with)
             return replace(built, seconds=time.perf_counter() - started)
         except OnlyNvccError as error:
             if not toolchain.has_nvcc:
                 raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=INSTALL_CUDA) from None
             reason, word = str(error), error.word
     _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
-    built = _compile(variant, toolchain.with_nvcc(), staging, verbose, cancel, on_refusal, jobs)
+    built = compile_with(toolchain.with_nvcc())
     if not is_known:
         two_halves.remember_nvcc(variant.spec, nvrtc, reason, word)
     # Another version of kjit's programs might compile it with NVRTC.
@@ -140,29 +144,22 @@ def compile_variant(
 
 
 def _compile_in_halves(
-    variant: Variant,
-    toolchain: Toolchain,
-    nvrtc: Nvrtc,
-    staging: Path,
-    verbose: bool,
-    cancel: threading.Event | None,
-    on_refusal: Callable[[Refusal], object],
-    jobs: int,
+    variant: Variant, toolchain: Toolchain, nvrtc: Nvrtc, compile_with: Callable[[Toolchain], Built]
 ) -> Built:
-    """Like `_compile`, with the light headers, or with tvm-ffi's own if the units need those.
+    """Compile with the light headers, or with tvm-ffi's own if the units need those.
 
     Raises:
         OnlyNvccError: NVRTC cannot compile the units.
     """
     if toolchain.has_light_headers and not two_halves.needs_whole_headers(variant.spec, nvrtc):
         try:
-            return _compile(variant, toolchain, staging, verbose, cancel, on_refusal, jobs)
+            return compile_with(toolchain)
         except two_halves.LightHeadersError:
             _log.debug("%s: compiled again with tvm-ffi's own headers", variant.label)
-        built = _compile(variant, toolchain.with_whole_headers(), staging, verbose, cancel, on_refusal, jobs)
+        built = compile_with(toolchain.with_whole_headers())
         two_halves.remember_whole_headers(variant.spec, nvrtc)
         return built
-    return _compile(variant, toolchain.with_whole_headers(), staging, verbose, cancel, on_refusal, jobs)
+    return compile_with(toolchain.with_whole_headers())
 
 
 def _compile(
