@@ -64,7 +64,8 @@ def compile_half(
     if headers is not None and short is not None:
         ahead, path, rest = short
         text = f"{_INCLUDE}{halves.device_half(rest)}"
-        done, said, content = _compile(nvrtc, source, text, [*options, *_QUIET, f"--use-pch={path}"], output, ahead[1])
+        pch = [*options, *_QUIET, f"--use-pch={path}"]
+        done, said, content = _compile(nvrtc, source, text, pch, output, headers.halves[ahead])
         if not done:
             done, said, content = _compile(nvrtc, source, halves.device_half(unit), options, output)
             if done:
@@ -91,7 +92,7 @@ def _with_warnings(options: list[str]) -> tuple[list[str], bool]:
 
 
 def precompile(library: str, builtins: str, source: str, ahead: str, path: str, options: list[str]) -> bool:
-    """Precompile the preprocessed prefix `ahead` of `source`; return whether NVRTC did so without warnings."""
+    """Precompile `ahead`, the device half of a prefix of `source`; return whether NVRTC did so without warnings."""
     try:
         nvrtc = _load(library, builtins)
         text = f"{_INCLUDE}#pragma nv_hdrstop\n"
@@ -118,14 +119,14 @@ def _compile(
     """Compile `text`.
 
     Args:
-        ahead: the preprocessed prefix that is precompiled.
+        ahead: the device half of the prefix that is precompiled.
 
     Returns:
         Whether NVRTC succeeded, its messages, and the code.
     """
     program = ctypes.c_void_p()
     content = text.encode("utf-8", "surrogateescape")
-    headers = (ctypes.c_char_p * 1)(halves.device_half(ahead).encode("utf-8", "surrogateescape"))
+    headers = (ctypes.c_char_p * 1)(ahead.encode("utf-8", "surrogateescape"))
     names = (ctypes.c_char_p * 1)(_AHEAD.encode())
     given = (1, headers, names) if ahead else (0, None, None)
     _check(nvrtc, nvrtc.nvrtcCreateProgram(ctypes.byref(program), content, source.encode(), *given))

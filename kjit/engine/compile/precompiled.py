@@ -165,7 +165,15 @@ class HostHeaders(Kept):
 
 class DeviceHeaders(Kept):
     """Precompiled headers of NVRTC, made in this process. Their command lines are the path of its library, that of its
-    builtins, the name of the unit, and the options."""
+    builtins, the name of the unit, and the options.
+
+    Attributes:
+        halves: the device half of each precompiled prefix, which NVRTC wants to see again with each unit.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(folder)
+        self.halves: dict[Ahead, str] = {}
 
     def make(self) -> None:
         """Precompile the prefix of the last unit, if that was not done before."""
@@ -175,4 +183,8 @@ class DeviceHeaders(Kept):
 
         ahead, path = wanted
         library, builtins, source, *options = ahead[0]
-        self._keep(ahead, path if precompile(library, builtins, source, ahead[1], path, options) else None)
+        half = halves.device_half(ahead[1])
+        is_made = precompile(library, builtins, source, half, path, options)
+        self._keep(ahead, path if is_made else None)
+        kept = {**self.halves, ahead: half}
+        self.halves = {each: kept[each] for each, made in self._made.items() if made is not None}

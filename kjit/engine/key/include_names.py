@@ -59,7 +59,7 @@ def names_in(own: Mapping[str, bytes], others: Mapping[str, bytes], flags: bytes
 
     Args:
         own: the contents of the op's files, by path.
-        others: those of the files of compilers, toolkits and kjit.
+        others: those of the files of compilers, toolkits and kjit, or only the lines that may ask.
         flags: the macros that flags define, as `#define` lines.
         definitions: the macros of all these.
     """
@@ -86,7 +86,7 @@ def names_in(own: Mapping[str, bytes], others: Mapping[str, bytes], flags: bytes
     if unknown_in:
         every = [match[1] or match[2] for text in texts.values() for match in _NAMES.finditer(text)]
         asked.update(((folder, os.fsdecode(name)), None) for folder in unknown_in for name in every)
-    by_others = [name for text in others.values() for name in _asked_in(_lines_that_may_ask(text), asking, ())[0]]
+    by_others = [name for text in others.values() for name in _asked_in(lines_that_may_ask(text), asking, ())[0]]
     climbing = [pair for pair in (*asked, *included) if "../" in pair[1]]
     return Names(
         _straight(name for _, name in asked),
@@ -111,7 +111,7 @@ def _has_piece(text: bytes) -> bool:
     return _PIECE.search(text) is not None and any(map(_PIECE.search, _DIRECTIVE.findall(text)))
 
 
-def _lines_that_may_ask(text: bytes) -> bytes:
+def lines_that_may_ask(text: bytes) -> bytes:
     """The few relevant lines in the headers of compilers and toolkits, which have megabytes."""
     if b"has_include" not in text and b"HAS_INCLUDE" not in text:
         return b""

@@ -43,19 +43,28 @@ def words(names: Iterable[bytes]) -> re.Pattern[bytes]:
     return re.compile(rb"\b(?:%s)\b" % b"|".join(sorted(map(re.escape, names))))
 
 
+_DEFINE = b"define "
+
+
+def only_definitions(text: bytes) -> bytes:
+    """The macro definitions in `text`, a line for each: a tenth of most headers."""
+    return b"".join(b"#define %s\n" % line for line in _definitions_in(text))
+
+
+def _definitions_in(text: bytes) -> Iterator[bytes]:
+    if b"define\t" in text:
+        text = text.replace(b"define\t", _DEFINE)
+    for piece in text.split(_DEFINE)[1:]:
+        line = piece.partition(b"\n")[0]
+        goes_on = line.endswith(b"\\") or line.rstrip().endswith(b"\\")
+        yield joined(piece).partition(b"\n")[0] if goes_on else line
+
+
 class Definitions:
     """The macros that texts define."""
 
     def __init__(self, texts: Iterable[bytes]) -> None:
-        """`texts` are the contents of files: megabytes, of which definitions are a tenth."""
-        lines: list[bytes] = []
-        for text in texts:
-            if b"define\t" in text:
-                text = text.replace(b"define\t", b"define ")
-            for piece in text.split(b"define ")[1:]:
-                line = piece.partition(b"\n")[0]
-                goes_on = line.endswith(b"\\") or line.rstrip().endswith(b"\\")
-                lines.append(joined(piece).partition(b"\n")[0] if goes_on else line)
+        lines = (line for text in texts for line in _definitions_in(text))
         self._lines = b"\n".join([b"", *lines, b""])
 
     def leading_to(self, names: Iterable[bytes]) -> set[bytes]:

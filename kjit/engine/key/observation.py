@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kjit.engine.key.anchors import Anchors, straight
 from kjit.engine.key.headers import (
@@ -29,13 +30,14 @@ from kjit.engine.key.headers import (
     telling,
     watch,
 )
-from kjit.engine.key.include_names import Names, names_in
+from kjit.engine.key.include_names import Names, lines_that_may_ask, names_in
 from kjit.engine.key.key import FileState, Key
-from kjit.engine.key.macros import Definitions, definitions_in
+from kjit.engine.key.macros import Definitions, definitions_in, only_definitions
 from kjit.engine.key.own_place import own_places
 from kjit.engine.key.system_headers import SystemFolders, searched_folders
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.runtime.recall import aged
 
 _CLOCK_STEP_NS = 10_000_000
 _TICK_S = 0.0005
@@ -154,7 +156,7 @@ class _Read:
         headers: the headers to compare.
         system: the names of those that come with a compiler, a toolkit or tvm-ffi, each after a `/`.
         own: the contents of the op's files.
-        others: the contents of the system's and kjit's files.
+        others: of the system's and kjit's files, the lines that define macros or may ask whether a file exists.
     """
 
     sources: Mapping[str, FileState]
@@ -181,7 +183,10 @@ class _Read:
             else:
                 headers[path] = _state(path)
             is_kjits = key.anchors.relative(path)[0] == "kjit"
-            (others if is_system or is_kjits else own)[path] = _text(path)
+            if is_system or is_kjits:
+                others[path] = _excerpt(path)
+            else:
+                own[path] = _text(path)
         return cls(sources, headers, tuple(system), own, others)
 
 
@@ -278,6 +283,27 @@ def _text(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""  # the comparison notices that
+
+
+def _excerpt(path: str) -> bytes:
+    """The lines of a header that define macros or may ask whether a file exists, read once per process while the header
+    stays the same."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return b""  # the comparison notices that
+    if aged(status.st_ctime_ns) == YOUNG:
+        return _excerpt_of(_text(path))
+    return _excerpt_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _excerpt_once(path: str, *_as_it_was: int) -> bytes:
+    return _excerpt_of(_text(path))
+
+
+def _excerpt_of(text: bytes) -> bytes:
+    return only_definitions(text) + lines_that_may_ask(text)
 
 
 def _state(path: str) -> FileState:
