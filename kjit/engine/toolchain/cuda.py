@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -39,6 +40,8 @@ _HEADER_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-cccl")
 # Headers of each package that the simulator needs: nvidia-cuda-runtime, and -crt and -cccl.
 HEADERS_OF_RUNTIME = ("cuda_runtime_api.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h")
 SIMULATED_HEADERS = (*HEADERS_OF_RUNTIME, "crt/host_defines.h", "nv/target")
+STAND_INS = Path(__file__).resolve().parents[2] / "include" / "kjit_rtc" / "cuda"
+"""Replacements for headers that torch's CUDA wheels lack: those of nvidia-cuda-crt, and one of nvidia-cuda-cccl."""
 
 
 class NoCudaError(ToolchainError):
@@ -120,7 +123,8 @@ class CudaHeaders:
 
 
 def find_cuda_headers() -> CudaHeaders:
-    """The headers of CUDA for simulated kernels; no nvcc is needed.
+    """The headers of CUDA for simulated kernels; no nvcc is needed. Those of torch's CUDA wheels are completed by
+    `STAND_INS`, if there are no complete ones.
 
     Raises:
         NoCudaError: there are none, or some are missing.
@@ -128,7 +132,7 @@ def find_cuda_headers() -> CudaHeaders:
     """
     lacking: list[str] = []
     for home, variable in named_homes():
-        found = _headers(header_folders(home), variable, lacking)
+        found = _headers(header_folders(home), variable, lacking) or _completed(header_folders(home), variable)
         if found is None:
             raise ToolchainError(
                 f"{variable} is '{home}', which does not have CUDA's headers{''.join(lacking)}.",
@@ -143,6 +147,9 @@ def find_cuda_headers() -> CudaHeaders:
         return found
     if (found := _headers(header_folders(DEFAULT_HOME), "/usr/local/cuda", lacking)) is not None:
         return found
+    for home in header_homes():
+        if (found := _completed(header_folders(home), "PyPI wheels")) is not None:
+            return found
     raise NoCudaError(
         f"The simulator needs CUDA's headers, and none were found{''.join(lacking)}.", hint=INSTALL_HEADERS
     )
@@ -152,10 +159,26 @@ def _headers(include_dirs: tuple[Path, ...], origin: Origin, lacking: list[str])
     """The headers in `include_dirs` if they are complete; else missing ones are added to `lacking`."""
     if not include_dirs:
         return None
-    missing = [name for name in SIMULATED_HEADERS if not any(looks.is_file(folder / name) for folder in include_dirs)]
-    if missing:
+    if missing := missing_headers(include_dirs):
         lacking.append(f" ('{include_dirs[0]}' lacks {', '.join(missing)})")
         return None
+    return _as_cuda_headers(include_dirs, origin)
+
+
+def _completed(include_dirs: tuple[Path, ...], origin: Origin) -> CudaHeaders | None:
+    """The headers in `include_dirs`, with `STAND_INS` for those that torch's CUDA wheels lack; None if others are
+    missing."""
+    if not include_dirs or any(name in HEADERS_OF_RUNTIME for name in missing_headers(include_dirs)):
+        return None
+    return _as_cuda_headers((*include_dirs, STAND_INS), origin)
+
+
+def missing_headers(include_dirs: Sequence[Path]) -> list[str]:
+    """Those of `SIMULATED_HEADERS` that are in none of the folders."""
+    return [name for name in SIMULATED_HEADERS if not any(looks.is_file(folder / name) for folder in include_dirs)]
+
+
+def _as_cuda_headers(include_dirs: tuple[Path, ...], origin: Origin) -> CudaHeaders:
     parts = (include_dirs[0] / "cuda_runtime_api.h", include_dirs[0] / "cuda_fp16.hpp")
     return CudaHeaders(include_dirs, origin, tuple(stamp(part) for part in parts if looks.exists(part)))
 

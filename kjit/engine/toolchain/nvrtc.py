@@ -23,11 +23,12 @@ from kjit.engine.toolchain import cuda, looks
 from kjit.engine.toolchain.compilers import Compiler, ask
 from kjit.engine.toolchain.cuda import (
     HEADERS_OF_RUNTIME,
-    SIMULATED_HEADERS,
+    STAND_INS,
     CudaToolkit,
     NoCudaError,
     cudart_in,
     header_folders,
+    missing_headers,
     named_homes,
 )
 from kjit.engine.toolchain.memo import Stamp, open_memo, stamp
@@ -35,9 +36,6 @@ from kjit.errors import ToolchainError
 
 OLDEST = (12, 8)
 """The first release whose runtime launches kernels of a library by their handles on each device, as kjit does."""
-
-STAND_INS = Path(__file__).resolve().parents[2] / "include" / "kjit_rtc" / "cuda"
-"""Replacements for headers that torch's CUDA wheels lack: those of nvidia-cuda-crt, and one of nvidia-cuda-cccl."""
 
 INSTALL_NVRTC = "install it with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
 INSTALL_EITHER = """`pip install 'kjit[nvrtc]'` installs NVRTC, and `pip install 'kjit[cu13]'` nvcc; or set \
@@ -147,7 +145,7 @@ def toolkit_without_nvcc() -> CudaToolkit:
     lacking = ""
     for home, origin in homes:
         include_dirs = header_folders(home)
-        missing = [name for name in SIMULATED_HEADERS if not any(looks.is_file(each / name) for each in include_dirs)]
+        missing = missing_headers(include_dirs)
         if not include_dirs or any(name in HEADERS_OF_RUNTIME for name in missing):
             lacking = lacking or (f" ('{home}' lacks {', '.join(missing)})" if include_dirs else "")
             continue

@@ -244,6 +244,22 @@ def test_a_folder_with_an_odd_name_is_no_trouble(op: Spec, tmp_path: Path) -> No
     assert x.sum() == 33
 
 
+@pytest.mark.usefixtures("cache_dir")
+def test_headers_of_torchs_wheels_are_enough(op: Spec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They lack those of crt and CCCL."""
+    include = tmp_path / "cuda" / "include"
+    include.mkdir(parents=True)
+    for path in find_cuda_headers().include_dirs[0].iterdir():
+        if path.name not in ("crt", "nv", "cccl", "cuda", "cub", "thrust"):
+            (include / path.name).symlink_to(path)
+    monkeypatch.setenv("KJIT_CUDA_HOME", str(include.parent))
+    source = Path(op.cuda_files[0])
+    source.write_text(f"#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n{source.read_text()}")
+    x = torch.zeros(8)
+    load_variant(Variant(op, SIM)).run(x)
+    assert x.sum() == 33
+
+
 def write_headers(include: Path, *names: str) -> None:
     for name in names:
         (include / name).parent.mkdir(parents=True, exist_ok=True)
@@ -280,10 +296,20 @@ class TestHeaders:
     def test_wheels_that_lack_a_part_are_passed_over_and_the_part_is_named(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
+        write_headers(tmp_path / "cu13" / "include", *HEADERS[:2], *HEADERS[3:])
+        monkeypatch.setattr(cuda_module, "header_homes", lambda: [tmp_path / "cu13"])
+        with pytest.raises(NoCudaError, match=f"lacks {HEADERS[2]}"):
+            find_cuda_headers()
+
+    @pytest.mark.usefixtures("no_cuda")
+    def test_headers_of_torchs_wheels_are_completed_unless_there_are_complete_ones(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         write_headers(tmp_path / "cu13" / "include", *HEADERS[:-1])
         monkeypatch.setattr(cuda_module, "header_homes", lambda: [tmp_path / "cu13"])
-        with pytest.raises(NoCudaError, match="lacks nv/target"):
-            find_cuda_headers()
+        found = find_cuda_headers()
+        assert found.include_dirs == (tmp_path / "cu13" / "include", cuda_module.STAND_INS)
+        assert found.origin == "PyPI wheels"
         write_headers(tmp_path / "toolkit" / "include" / "cccl", "nv/target")
         write_headers(tmp_path / "toolkit" / "include", *HEADERS[:-1])
         monkeypatch.setattr(cuda_module, "DEFAULT_HOME", tmp_path / "toolkit")
