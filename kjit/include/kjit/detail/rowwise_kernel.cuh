@@ -246,27 +246,49 @@ struct UnalignedVectors : RowVectors<Operand, kVec, 1, 1> {
   using Word = device::row::details::Word<sizeof(Element) * kVec>;
 
   Word words[kIsInput<Operand> ? kParts : 1];
+  device::AlignedVector<Element, 1> single;  // an element before the first vector of the row or after the last
 
-  /// Reads the vectors of a chunk that begin at elements `first`, `first + next`, ..., before `end`.
+  /// Reads the vectors of a chunk that begin at elements `first`, `first + next`, ..., before `end`. If `kIsFull`, all
+  /// of them do.
+  template <bool kIsFull>
   KJIT_DEVICE void load_chunk(int first, int next, int end) {
     if constexpr (kIsInput<Operand>) {
-      if (Operand::kIsOptional && data == nullptr) {
-#pragma unroll
-        for (int i = 0; i < kParts; ++i) words[i] = Word{};
-      } else if (reinterpret_cast<std::uintptr_t>(data + first) % sizeof(Word) == 0) {
+      const bool is_missing = Operand::kIsOptional && data == nullptr;
+      if (!is_missing && reinterpret_cast<std::uintptr_t>(data + first) % sizeof(Word) == 0) {
 #pragma unroll
         for (int i = 0; i < kParts; ++i) {
-          if (first + i * next >= end) break;
+          if (!kIsFull && first + i * next >= end) break;
           words[i] = *reinterpret_cast<const Word*>(data + first + i * next);
         }
-      } else {
+        return;
+      }
+#pragma unroll
+      for (Word& word : words) word = Word{};
+      // The first of a vector's elements is read from memory, the others from the L1 cache. Unrolled, this would take
+      // four times as long to compile.
+#pragma unroll 1
+      for (int j = is_missing ? kVec : 0; j < kVec; ++j) {
 #pragma unroll
         for (int i = 0; i < kParts; ++i) {
-          if (first + i * next >= end) break;
-          const auto vector = elements(first + i * next);
-          std::memcpy(&words[i], vector.data(), sizeof(Word));
+          if (!kIsFull && first + i * next >= end) break;
+          device::row::details::shift_in(words[i], data + first + i * next + j);
         }
       }
+    }
+  }
+  KJIT_DEVICE void load_single(int at) {
+    if constexpr (kIsInput<Operand> || kIsIn<Operand, Place::kColumn>) {
+      device::row::load<false, Operand::kIsOptional>(single, data, at);
+    }
+  }
+  KJIT_DEVICE void store_single(int at) const {
+    if constexpr (kIsResultOfElement<Operand>) device::row::store_streaming(single, data + at);
+  }
+  KJIT_DEVICE Slot<Operand, Element> single_slot() {
+    if constexpr (kIsOfRow<Operand>) {
+      return this->slot(0, 0);
+    } else {
+      return {single.data(), 0};
     }
   }
   /// Computes with the `i`-th vector of the chunk from now on.
@@ -328,9 +350,7 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
   const std::int64_t at_row = wanted < plan.num_rows ? wanted : plan.num_rows - 1;
   const int row_size = static_cast<int>(plan.row_size);
   Pack<UnalignedVectors<Operands, kVec, kParts>...> held;
-  Pack<RowVectors<Operands, 1, 1, 1>...> single;
   (get<kAll>(held).begin(tensors, at_row, row_size), ...);
-  (get<kAll>(single).begin(tensors, at_row, row_size), ...);
   const int head = elements_ahead<kVec, Operands...>(get<kAll>(held)...);
   const int whole = row_size > head ? (row_size - head) & -kVec : 0;
   const int end = head + whole, next = plan.threads * kVec, begin = head + lane * kVec;
@@ -339,16 +359,12 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
   team.await();
   device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
   (get<kAll>(held).load_number(at_row), ...);
-  (get<kAll>(single).load_number(at_row), ...);
 
   typename Rules::Total total{};
-  if (has_single) {
-    (get<kAll>(single).template load<false>(0, single_at, false), ...);
-    (get<kAll>(single).load_column(0, single_at), ...);
-  }
+  if (has_single) (get<kAll>(held).load_single(single_at), ...);
   int first = begin;
   while (true) {
-    (get<kAll>(held).load_chunk(first, next, end), ...);
+    (get<kAll>(held).template load_chunk<false>(first, next, end), ...);
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
       const int at = first + i * next;
@@ -362,7 +378,7 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
   }
   // The columns of a vector are read before they are needed, those of the first one while the total is computed.
   if (Rules::kHasElement && first < end) (get<kAll>(held).load_columns(first), ...);
-  if (has_single) total = combined(total, vector_total<Rules, 1>(math, 0, single_at, get<kOfTerm>(single)...));
+  if (has_single) total = combined(total, call_term<Rules>(math, single_at, get<kOfTerm>(held).single_slot()...));
   total = team.begin(total);
   if (at_row + plan.ahead < plan.num_rows) {
     (get<kAll>(held).template prefetch<0>(plan, plan.ahead * row_stride(tensors, row_size), lane), ...);
@@ -373,22 +389,22 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
   if (lane == 0) (get<kAll>(held).store_number(at_row), ...);
   if constexpr (Rules::kHasElement) {
     if (has_single) {
-      vector_results<Rules, 1>(math, of_row, 0, single_at, get<kOfElement>(single)...);
-      (get<kAll>(single).store(0, single_at), ...);
+      call_row_element<Rules>(math, of_row, single_at, get<kOfElement>(held).single_slot()...);
+      (get<kAll>(held).store_single(single_at), ...);
     }
     while (true) {
 #pragma unroll
       for (int i = 0; i < kParts; ++i) {
         const int at = first + i * next;
         if (at >= end) break;
+        if (i > 0) (get<kAll>(held).load_columns(at), ...);
         (get<kAll>(held).take(i), ...);
         vector_results<Rules, kVec>(math, of_row, 0, at, get<kOfElement>(held)...);
         (get<kAll>(held).template store_vector<kMayDiffer>(at), ...);
-        if (i + 1 < kParts && at + next < end) (get<kAll>(held).load_columns(at + next), ...);
       }
       if (first == begin) break;
       first -= kParts * next;
-      (get<kAll>(held).load_chunk(first, next, end), ...);
+      (get<kAll>(held).template load_chunk<true>(first, next, end), ...);
       (get<kAll>(held).load_columns(first), ...);
     }
   }
