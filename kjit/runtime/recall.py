@@ -86,8 +86,9 @@ _SETTLING_NS = 2_000_000_000
 # The kinds of questions to the disk.
 FILE, FOLDER_THERE, THERE, PROGRAM, STAMP, DATED, PACKAGE, LEARNED = range(8)
 
-_CODE = ("engine", "engine/cache", "engine/key", "engine/toolchain", "runtime")
-"""The folders of kjit's code that derives keys and records. What compiles is not part of a key either."""
+# kjit's code that derives keys and records; what compiles is not part of a key either. Each file costs a `stat`.
+_CODE = ("env.py", "project.py", "spec.py", "runtime/__init__.py", "runtime/recall.py")
+_CODE_FOLDERS = ("engine/cache", "engine/key", "engine/toolchain")
 
 Look = tuple[Any, ...]
 """A question to the disk and its answer: `(FILE | FOLDER_THERE | THERE | PROGRAM, path, yes)`,
@@ -309,7 +310,7 @@ def answer(kind: int, path: str) -> bool:
         return os.path.isdir(path)
     if kind == THERE:
         return os.path.exists(path)
-    return os.path.exists(path) and os.access(path, os.X_OK) and not os.path.isdir(path)
+    return os.access(path, os.X_OK) and not os.path.isdir(path)
 
 
 def dated(folder: str) -> tuple[int, int]:
@@ -369,15 +370,19 @@ def code_states() -> list[tuple[str, int, int, int]]:
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     states = []
     with contextlib.suppress(FileNotFoundError):
-        status = os.stat(f"{home}/_version.py")
-        states.append(("_version.py", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    for folder in _CODE:
+        states.append(_code_state("_version.py", os.stat(f"{home}/_version.py")))
+    for name in _CODE:
+        states.append(_code_state(name, os.stat(f"{home}/{name}")))
+    for folder in _CODE_FOLDERS:
         with os.scandir(f"{home}/{folder}") as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
-                    status = entry.stat()
-                    states.append((f"{folder}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+                    states.append(_code_state(f"{folder}/{entry.name}", entry.stat()))
     return sorted(states)
+
+
+def _code_state(name: str, status: os.stat_result) -> tuple[str, int, int, int]:
+    return name, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @lru_cache(maxsize=1)

@@ -252,9 +252,10 @@ class TestWhatTurnsItAway:
     def test_another_version_of_kjit(self, op: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its file is not imported for that: its date tells."""
         states = recall.code_states()
-        for folder in recall._CODE:
+        for folder in recall._CODE_FOLDERS:
             (tmp_path / "kjit" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "kjit" / "_version.py").write_text('__version__ = "99"\n')
+        monkeypatch.setattr(recall, "_CODE", ())
         with monkeypatch.context() as patch:
             patch.setattr(kjit, "__file__", str(tmp_path / "kjit" / "__init__.py"))
             (theirs,) = recall.code_states()
