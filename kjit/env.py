@@ -1,4 +1,4 @@
-"""The environment variables that kjit reads, and their meaning.
+"""The environment variables that kjit reads. docs/environment.md has their meaning.
 
 They are all read here, at the time of use and never on import, so that a test or a notebook can set them at any time;
 except `KJIT_RECORD`, which is read when an op is defined, so that calls need no check. An empty value counts as unset,
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -26,7 +25,6 @@ CACHE_MAX_SIZE = "KJIT_CACHE_MAX_SIZE"
 CUDA_COMPILER = "KJIT_CUDA_COMPILER"
 COMPILER_LAUNCHER = "KJIT_COMPILER_LAUNCHER"
 CPU_LEVEL = "KJIT_CPU_LEVEL"
-CPU_CACHE_BYTES = "KJIT_CPU_CACHE_BYTES"
 NO_COMPILE = "KJIT_NO_COMPILE"
 RECORD_VARIANTS = "KJIT_RECORD_VARIANTS"
 RECORD = "KJIT_RECORD"
@@ -35,6 +33,8 @@ RECORD_EVERY = "KJIT_RECORD_EVERY"
 RECORD_MAX_SIZE = "KJIT_RECORD_MAX_SIZE"
 LOG = "KJIT_LOG"
 SIM = "KJIT_SIM"
+# Kernels and the simulator read these themselves; kernels with <kjit/highway.h> also read `CPU_LEVEL`.
+CPU_CACHE_BYTES = "KJIT_CPU_CACHE_BYTES"
 SIM_SEED = "KJIT_SIM_SEED"
 SIM_THREADS = "KJIT_SIM_THREADS"
 SIM_TIMEOUT = "KJIT_SIM_TIMEOUT"
@@ -45,68 +45,6 @@ Simulation = Literal["sim", "sim-check"]
 
 _FALSE = ("0", "false", "no", "off")
 _TRUE = ("1", "true", "yes", "on", "sim")
-
-
-VARIABLES: Mapping[str, str] = {
-    CACHE_DIR: "The folder of the artifact cache; by default the user's cache folder, `~/.cache/kjit`.",
-    SHARED_CACHE_DIR: (
-        "Read-only caches filled by others, separated by `:`; searched for artifacts that are not in `KJIT_CACHE_DIR`."
-    ),
-    CACHE_MAX_SIZE: (
-        "The size limit of the artifacts in the cache, like `5G` or `500M`; the least recently used are removed first."
-    ),
-    CUDA_ARCH_LIST: (
-        "The GPU architectures to build for, separated by commas or spaces (`8.0,9.0a`); by default the GPUs present."
-    ),
-    TVM_FFI_CUDA_ARCH_LIST: f"The same, for all users of tvm-ffi; `{CUDA_ARCH_LIST}` takes precedence.",
-    CUDA_HOME: "The CUDA toolkit to compile with; takes precedence over `CUDA_HOME` and over toolkits that are found.",
-    CUDA_COMPILER: (
-        "The compiler of CUDA sources. `auto`, the default: NVRTC and the C++ compiler, each for a half, if NVRTC is "
-        "installed and supports the source, else nvcc. `nvrtc`: the same, and an error if NVRTC is not installed. "
-        "`nvcc`: nvcc only."
-    ),
-    COMPILER_LAUNCHER: "A program to put before every compile command, like `sccache` or `ccache`; not before links.",
-    # Kernels with <kjit/highway.h> read it themselves.
-    CPU_LEVEL: (
-        "A lower CPU level (`x86-64-v2`) than that of this CPU, to test the code for it in bundles and in kernels with "
-        "`<kjit/highway.h>`."
-    ),
-    # Kernels read this one themselves, at their first call.
-    CPU_CACHE_BYTES: (
-        "CPU kernels use streaming stores if all their tensors together have more bytes than this. By default one and "
-        "a half times the size of the last-level caches, as reported by the CPU; 0: never."
-    ),
-    NO_COMPILE: (
-        "Set to 1, a module that is not built is an error and is never compiled at run time; `warn`: it is compiled, "
-        "and that is logged as an error."
-    ),
-    RECORD_VARIANTS: "A file to which each requested variant is appended, for `kjit build --from`.",
-    RECORD: (
-        "A folder to which calls of ops are written, one file for each distinct shape, for `kjit replay`. Read when "
-        "ops are defined: set it before the program starts."
-    ),
-    RECORD_VALUES: (
-        "Set to 1, recorded calls include the values of their tensors; or the names of the ops to record values of, "
-        "separated by commas."
-    ),
-    RECORD_EVERY: "A number N: every Nth call of each op is recorded, whether its shape is new or not.",
-    RECORD_MAX_SIZE: (
-        "The size limit of the folder of recorded calls, like `5G` or `500M`; 1G by default. Recording stops there."
-    ),
-    SIM: (
-        "Set to 1, CUDA kernels of ops without a CPU kernel run in the simulator when they are called with CPU "
-        "tensors; `check`: with checks for mistakes. 0: tests do not use the simulator automatically."
-    ),
-    # These three are read by the simulator itself, at each launch.
-    SIM_SEED: "A number: each selects another order in which the simulator runs the threads of a block.",
-    SIM_THREADS: "The number of blocks that the simulator runs in parallel; by default one per core, at most 16.",
-    SIM_TIMEOUT: (
-        "The limit, in seconds of processor time, for one block of a kernel in the simulator; beyond it, the launch is "
-        "an error that reports where the threads are. 120 by default; 0: no limit."
-    ),
-    LOG: "`info` or `debug`: log what kjit does at run time to stderr.",
-}
-"""The description of each environment variable; the table in the documentation has the same."""
 
 
 def cache_dir() -> Path:

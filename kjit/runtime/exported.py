@@ -4,9 +4,9 @@ A module is called through tvm-ffi, which gets tensors from torch by DLPack. Nei
 conjugate or the negative of their memory, so a kernel would silently use wrong values. The bits for these are in
 torch's own object, which the DLPack tensor keeps alive. The C++ of a module checks them (`require_readable` in
 kjit/ffi.cpp) at offsets that it is given (`teach`), as they depend on the versions of torch and tvm-ffi. The offsets
-are found once per process, with tensors whose bits are known: each step from tvm-ffi's object to torch's bits must lead
-to the address that torch reports. Memory is read as a file, so that a wrong guess does no harm. If the offsets cannot
-be found, modules do not check.
+are found once per process, with a tensor whose bits torch reports: each step from tvm-ffi's object to torch's bits must
+lead to the address that torch reports. Memory is read as a file, so that a wrong guess does no harm. If the offsets
+cannot be found, modules do not check.
 
 Arguments are converted by tvm-ffi and their own library before the C++ of a module gets them. If that fails (a sparse
 tensor, a dtype that DLPack lacks, a read-only NumPy array), the error names neither the function nor the argument. So
@@ -72,18 +72,18 @@ def _find() -> tuple[int, int, int, int, int] | None:
     if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         return None
     try:
-        # This, `_neg_view` and the keys of a tensor may be missing in any new torch.
+        # This and the keys of a tensor may be missing in any new torch.
         from torch.utils._python_dispatch import _disable_current_modes
 
-        # A dispatch mode would see these tensors. To disable modes needs an import, so it is done only if there is one.
+        conjugate_bit, opposite_bit = (
+            int(torch._C.DispatchKeySet(key).raw_repr())
+            for key in (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
+        )
+        # A dispatch mode would see the tensor. To disable modes needs an import, so it is done only if there is one.
         outside = _disable_current_modes() if torch._C._len_torch_dispatch_stack() else contextlib.nullcontext()
         with open("/proc/self/mem", "rb", buffering=0) as file, outside:
-            memory = file.fileno()
-            plain = torch.zeros(1, dtype=torch.complex64, device="cpu")
-            conjugate, opposite = plain.conj(), torch._neg_view(plain)
-            places = {_follow(memory, tensor) for tensor in (plain, conjugate, opposite, torch._neg_view(conjugate))}
-            (place,) = places
-            conjugate_bit, opposite_bit = (_keys_of(each) & ~_keys_of(plain) for each in (conjugate, opposite))
+            # One tensor without a value: the first operators of a process take a tenth of a millisecond each.
+            place = _follow(file.fileno(), torch.empty(1, dtype=torch.float32, device="cpu"))
     except (AttributeError, ImportError, OSError, OverflowError, ValueError) as error:
         _log.debug("modules do not check for conjugate tensors: %s", error)
         return None

@@ -6,8 +6,7 @@ Deriving a key imports about fifty modules of the compiling side. It is not nece
 key depends on. So when an artifact was found by its key, or published, `engine/cache/recall_writer.py` writes a record.
 Its name is a hash of the request: the spec, the target, the cache, the values of the variables that are read, the
 versions of kjit, tvm-ffi and Python, and the CPU. Its content is every state of the disk that deriving the key has
-read. `find` compares these states, with a few dozen calls of `stat`, and reads the same files as a look-up by key: the
-sources, the artifact's record, the library.
+read. `find` compares these states, with a few dozen calls of `stat`, and reads the sources and the library.
 
 If a state differs, is missing or cannot be read, nothing is recalled. The key is then derived as if there were no
 record, and errors and reasons for a compile come from there. A record never says that something is not built.
@@ -46,7 +45,7 @@ from kjit.runtime import (
 if TYPE_CHECKING:
     from kjit.spec import TargetKind, Variant
 
-FORMAT = 2
+FORMAT = 3
 FOLDER = "recalls"
 
 COMPILER_ENVIRONMENT = (
@@ -86,8 +85,9 @@ _SETTLING_NS = 2_000_000_000
 # The kinds of questions to the disk.
 FILE, FOLDER_THERE, THERE, PROGRAM, STAMP, DATED, PACKAGE, LEARNED = range(8)
 
-_CODE = ("engine", "engine/cache", "engine/key", "engine/toolchain", "runtime")
-"""The folders of kjit's code that derives keys and records. What compiles is not part of a key either."""
+# kjit's code that derives keys and records; what compiles is not part of a key either. Each file costs a `stat`.
+_CODE = ("env.py", "project.py", "spec.py", "runtime/__init__.py", "runtime/recall.py")
+_CODE_FOLDERS = ("engine/cache", "engine/key", "engine/toolchain")
 
 Look = tuple[Any, ...]
 """A question to the disk and its answer: `(FILE | FOLDER_THERE | THERE | PROGRAM, path, yes)`,
@@ -180,17 +180,13 @@ def _find(name: str, root: str) -> str | None:
     record = unsealed(content, name)
     if record is None or weakness(status, owners) is not None:
         return None
-    artifact, summary, library_size, library_crc, sources, headers, folders, sought, looks = record
-    stat = os.stat
-    for path, size, inode, ctime_ns, hash_ in _rows(headers, 5):
-        status = stat(path)
-        if status.st_size != size:
-            return None
-        if ctime_ns == YOUNG:
-            # Compared by content. If its time is sufficient by now, a look-up by key records that.
-            if telling(status.st_ctime_ns) != YOUNG or digest(read_file(path)[0]) != hash_:
-                return None
-        elif status.st_ctime_ns != ctime_ns or status.st_ino != inode:
+    artifact, library_size, library_crc, sources, names, states, recent, folders, sought, looks = record
+    if not are_same_headers(names, states):
+        return None
+    for path, size, hash_ in _rows(recent, 3):
+        status = os.stat(path)
+        # Compared by content. If its time is sufficient by now, a look-up by key records that.
+        if status.st_size != size or telling(status.st_ctime_ns) != YOUNG or digest(read_file(path)[0]) != hash_:
             return None
     for path, inode, ctime_ns in _rows(folders, 3):
         if dated(path) != (inode, ctime_ns):
@@ -209,23 +205,21 @@ def _find(name: str, root: str) -> str | None:
     for each in (f"{v1}/{target}", f"{v1}/{target}/{op}", f"{v1}/{target}/{op}/{key1}", folder):
         if weakness(os.lstat(each), owners) is not None:
             return None
-    content, status = read_file(f"{folder}/record.json", os.O_NOFOLLOW)
-    if summary_of(content) != summary or weakness(status, owners) is not None:
+    # Only its owner and its time matter: a record that was altered describes the same library.
+    used = os.lstat(f"{folder}/record.json")
+    if weakness(used, owners) is not None:
         return None
     library = read_library(f"{folder}/{op}.so", os.O_NOFOLLOW)
     if library.size != library_size or library.crc32 != library_crc or weakness(library.status, owners) is not None:
         return None
-    if abs(time.time() - status.st_mtime) > LAST_USE_STEP_S:
+    if abs(time.time() - used.st_mtime) > LAST_USE_STEP_S:
         note_use(folder)
     return folder
 
 
 def flat(rows: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
-    """The fields of all rows in one tuple.
-
-    A module may have read a thousand headers. Creating a tuple for each can trigger a full garbage collection, which
-    takes 80 ms in a process that has imported torch.
-    """
+    """The fields of all rows in one tuple: a tuple for each can trigger a full garbage collection, which takes 80 ms in
+    a process that has imported torch."""
     return tuple(field for row in rows for field in row)
 
 
@@ -234,20 +228,50 @@ def _rows(fields: Sequence[Any], width: int) -> Iterator[tuple[Any, ...]]:
     return zip(*[iter(fields)] * width, strict=True)
 
 
-_SEAL = b'{"seal":"'
-_SEAL_END = len(_SEAL) + 8 + len(b'",')
+def packed(headers: Iterable[tuple[str, int, int, int, str]]) -> tuple[tuple[str, ...], bytes, tuple[Any, ...]]:
+    """Headers (path, size, inode, change time, hash) as few objects, as a module may have read a thousand.
 
+    Returns:
+        Folders, each followed by the names of the headers in it; their states, three numbers each; and as `flat` path,
+        size and hash of those whose time is `YOUNG`.
 
-def summary_of(content: bytes) -> int | None:
-    """The checksum of the first line of an artifact's record, which identifies it; None if the record was altered.
-
-    The following lines have the times of its headers, which differ between two copies of a project.
+    Raises:
+        OverflowError: a number has more than 64 bits, or a time is before 1970.
     """
-    end = content.find(b"\n")
-    seal = content[len(_SEAL) : len(_SEAL) + 8]
-    if not content.startswith(_SEAL) or end < 0 or seal != b"%08x" % binascii.crc32(memoryview(content)[_SEAL_END:]):
-        return None
-    return binascii.crc32(memoryview(content)[_SEAL_END:end])
+    import array
+
+    names: dict[str, list[str]] = {}
+    numbers: dict[str, array.array[int]] = {}
+    recent = []
+    for path, size, inode, ctime_ns, hash_ in headers:
+        if ctime_ns == YOUNG:
+            recent.append((path, size, hash_))
+            continue
+        folder, _, name = path.rpartition("/")
+        names.setdefault(folder, []).append(name)
+        numbers.setdefault(folder, array.array("Q")).extend((size, inode, ctime_ns))
+    states = b"".join(each.tobytes() for each in numbers.values())
+    return flat((folder, "\0".join(each)) for folder, each in names.items()), states, flat(recent)
+
+
+def are_same_headers(names: Sequence[str], states: bytes) -> bool:
+    """Whether the headers of `packed` are unchanged.
+
+    Raises:
+        OSError: one is gone.
+    """
+    stat = os.stat
+    numbers = iter(memoryview(states).cast("Q"))
+    for folder, joined in _rows(names, 2):
+        for name in joined.split("\0"):
+            status = stat(f"{folder}/{name}")
+            if (
+                status.st_size != next(numbers, None)
+                or status.st_ino != next(numbers, None)
+                or status.st_ctime_ns != next(numbers, None)
+            ):
+                return False
+    return next(numbers, None) is None
 
 
 def note_use(folder: str) -> None:
@@ -309,7 +333,7 @@ def answer(kind: int, path: str) -> bool:
         return os.path.isdir(path)
     if kind == THERE:
         return os.path.exists(path)
-    return os.path.exists(path) and os.access(path, os.X_OK) and not os.path.isdir(path)
+    return os.access(path, os.X_OK) and not os.path.isdir(path)
 
 
 def dated(folder: str) -> tuple[int, int]:
@@ -369,15 +393,19 @@ def code_states() -> list[tuple[str, int, int, int]]:
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     states = []
     with contextlib.suppress(FileNotFoundError):
-        status = os.stat(f"{home}/_version.py")
-        states.append(("_version.py", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    for folder in _CODE:
+        states.append(_code_state("_version.py", os.stat(f"{home}/_version.py")))
+    for name in _CODE:
+        states.append(_code_state(name, os.stat(f"{home}/{name}")))
+    for folder in _CODE_FOLDERS:
         with os.scandir(f"{home}/{folder}") as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
-                    status = entry.stat()
-                    states.append((f"{folder}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+                    states.append(_code_state(f"{folder}/{entry.name}", entry.stat()))
     return sorted(states)
+
+
+def _code_state(name: str, status: os.stat_result) -> tuple[str, int, int, int]:
+    return name, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @lru_cache(maxsize=1)

@@ -69,7 +69,7 @@ def test_a_wrong_guess_is_noticed_and_ends_nothing(step: str, by: int, monkeypat
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (torch, "_neg_view"),
+        (torch._C, "DispatchKeySet"),
         (torch._C, "_dispatch_keys"),
         (torch.Tensor, "__dlpack_c_exchange_api__"),
         (torch.utils._python_dispatch, "_disable_current_modes"),

@@ -154,6 +154,10 @@ class TestWhatIsRecalled:
         assert op.find() is not None
         assert time.time() - record.stat().st_mtime < 60
 
+    def test_an_altered_record_of_the_artifact_changes_nothing(self, op: Op) -> None:
+        edit(Path(op.derive(), "record.json"), '"answer"', '"bnswer"')
+        assert op.find() is not None
+
     def test_a_clock_that_was_set_back_changes_nothing(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "time_ns", lambda: 1)
         assert op.find() == op.derive()
@@ -180,9 +184,6 @@ class TestWhatTurnsItAway:
             pytest.param(lambda op: (op.project / "pyproject.toml").unlink(), id="project without its file"),
             pytest.param(lambda op: (op.source.parent / ".git").mkdir(), id="project in the project"),
             pytest.param(lambda op: Path(op.derive(), "record.json").unlink(), id="record of the artifact gone"),
-            pytest.param(
-                lambda op: edit(Path(op.derive(), "record.json"), '"answer"', '"bnswer"'), id="record of it altered"
-            ),
             pytest.param(lambda op: Path(op.derive(), "answer.so").unlink(), id="library gone"),
             pytest.param(lambda op: flip(Path(op.derive(), "answer.so"), 4000), id="library altered"),
             pytest.param(lambda op: os.truncate(Path(op.derive(), "answer.so"), 4000), id="library cut"),
@@ -252,9 +253,10 @@ class TestWhatTurnsItAway:
     def test_another_version_of_kjit(self, op: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its file is not imported for that: its date tells."""
         states = recall.code_states()
-        for folder in recall._CODE:
+        for folder in recall._CODE_FOLDERS:
             (tmp_path / "kjit" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "kjit" / "_version.py").write_text('__version__ = "99"\n')
+        monkeypatch.setattr(recall, "_CODE", ())
         with monkeypatch.context() as patch:
             patch.setattr(kjit, "__file__", str(tmp_path / "kjit" / "__init__.py"))
             (theirs,) = recall.code_states()
@@ -545,9 +547,10 @@ class TestRecords:
     def test_its_rows_are_no_objects_of_their_own(self, op: Op) -> None:
         fields = recall.unsealed(op.record.read_bytes(), op.record.name)
         assert fields is not None
-        headers, folders, sought = fields[5:8]
-        assert str(op.header) in headers and str(op.header.parent) in folders and len(sought) > 0
-        assert {type(each) for each in (*headers, *folders, *sought)} <= {str, int, bool}
+        names, states, recent, folders, sought = fields[4:9]
+        assert str(op.header.parent) in names and str(op.header.parent) in folders and len(sought) > 0
+        assert {type(each) for each in (*names, *recent, *folders, *sought)} <= {str, int, bool}
+        assert type(states) is bytes
 
     def test_there_are_not_more_than_some_thousands(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = op.record.parent
@@ -689,3 +692,55 @@ def test_a_record_asks_all_that_a_key_is_derived_from(target: str, tmp_path: Pat
     ]
     assert unexpected == []
     assert set(found["named"]) - set(found["variables"]) == set()
+
+
+class TestHeaders:
+    """A thousand headers as a few objects."""
+
+    @staticmethod
+    def rows(*paths: Path) -> list[tuple[str, int, int, int, str]]:
+        found = [(str(path), path.stat()) for path in paths]
+        return [(path, status.st_size, status.st_ino, status.st_ctime_ns, "hash") for path, status in found]
+
+    @pytest.fixture
+    def headers(self, tmp_path: Path) -> list[Path]:
+        paths = [tmp_path / "a" / "one.h", tmp_path / "b" / "two.h", tmp_path / "a" / "three.h"]
+        for path in paths:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(path.name)
+        return paths
+
+    def test_unchanged_ones_of_several_folders_are_the_same(self, headers: list[Path]) -> None:
+        names, states, recent = recall.packed(self.rows(*headers))
+        assert (len(names), len(states), recent) == (4, 3 * 3 * 8, ())
+        assert recall.are_same_headers(names, states)
+
+    @pytest.mark.parametrize("number", range(3))
+    @pytest.mark.parametrize("field", [1, 2, 3])
+    def test_each_number_of_each_is_compared(self, headers: list[Path], number: int, field: int) -> None:
+        rows = self.rows(*headers)
+        altered: Any = [*rows[number]]
+        altered[field] += 1
+        rows[number] = tuple(altered)
+        names, states, _ = recall.packed(rows)
+        assert not recall.are_same_headers(names, states)
+
+    def test_one_whose_time_is_recent_is_apart_with_its_hash(self, headers: list[Path]) -> None:
+        path, size, inode, _, hash_ = self.rows(*headers)[0]
+        assert recall.packed([(path, size, inode, recall.YOUNG, hash_)]) == ((), b"", (path, size, hash_))
+
+    def test_one_in_the_root_folder_is_found(self) -> None:
+        names, states, _ = recall.packed(self.rows(Path("/tmp")))
+        assert names == ("", "tmp")
+        assert recall.are_same_headers(names, states)
+
+    @pytest.mark.parametrize("states", [b"", b"\0" * 8])
+    def test_missing_and_superfluous_numbers_are_not_the_same(self, headers: list[Path], states: bytes) -> None:
+        names, _, _ = recall.packed(self.rows(*headers))
+        assert not recall.are_same_headers(names, states)
+        assert not recall.are_same_headers((), b"\0" * 8)
+
+    def test_a_time_before_1970_has_no_place(self, headers: list[Path]) -> None:
+        path, size, inode, _, hash_ = self.rows(*headers)[0]
+        with pytest.raises(OverflowError):
+            recall.packed([(path, size, inode, -2, hash_)])

@@ -92,7 +92,7 @@ def remember(
         record = None if name is None or not _is_own_code_known() else _record(variant, artifact, root, installed)
         if record is not None and name is not None:
             _write(root, name, recall.sealed(record, name))
-    except (OSError, KjitError) as error:
+    except (OSError, OverflowError, KjitError) as error:
         # An optimisation only: the next look-up derives the key.
         _log.debug("%s is not recorded for recall: %s", variant.label, error)
 
@@ -106,10 +106,8 @@ def _record(variant: Variant, artifact: Artifact, root: str, installed: Installe
     key = Key.of(variant, toolchain)
     if answers is None or None in libraries or _has_files_of_options(spec, toolchain):
         return None
-    content, _ = read_file(f"{artifact.path}/{RECORD}", os.O_NOFOLLOW)
     found = match(artifact.path, key, own_users())
-    again, _ = read_file(f"{artifact.path}/{RECORD}", os.O_NOFOLLOW)
-    if isinstance(found, str) or found.is_outdated or content != again:
+    if isinstance(found, str) or found.is_outdated:
         return None
     said, where = found.record, key.anchors.absolute
     assert isinstance(said, Record)  # of `match`
@@ -124,11 +122,10 @@ def _record(variant: Variant, artifact: Artifact, root: str, installed: Installe
         return None
     return (
         os.path.relpath(artifact.path, f"{root}/{LAYOUT}"),
-        recall.summary_of(content),
         said["size"],
         said["crc32"],
         tuple((source.path, source.size, source.digest) for source in key.sources),
-        recall.flat(headers),
+        *recall.packed(headers),
         recall.flat(folders),
         recall.flat(sought),
         tuple(dict.fromkeys((*answers, *key.anchors.asked, *libraries))),
