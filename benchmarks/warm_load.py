@@ -177,7 +177,7 @@ def _load_cuda_runtime() -> None:
     from kjit.engine.toolchain.cuda import find_cuda
 
     if torch.cuda.is_available():
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call, unused-ignore]
     ctypes.CDLL(os.path.realpath(find_cuda().cudart), mode=ctypes.RTLD_GLOBAL)
 
 
@@ -193,7 +193,7 @@ def load_inline(kind: str, modules: int) -> tuple[float, float]:
     import tvm_ffi.cpp  # noqa: F401 (imports are not counted)
 
     if kind == "cuda":
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call, unused-ignore]
     begin = common.clock()
     _load_inline(kind, 0)
     first = common.clock() - begin
