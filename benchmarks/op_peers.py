@@ -96,7 +96,7 @@ void fi_append(TensorView k, TensorView v, TensorView k_pages, TensorView v_page
 
 @dataclass(frozen=True)
 class Case:
-    """One op at one width: `make` gives the tensors for so many rows, which both sides are called with."""
+    """One op at one width: `make` gives the tensors for a number of rows, which both sides are called with."""
 
     name: str
     kjit: Callable[..., Any]

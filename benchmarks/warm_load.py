@@ -9,7 +9,7 @@ kjit's own imports are part of its first module. CPU modules, CUDA modules, and 
 time is also printed in its parts, and a process that it would start ends the run with an error. `--cpu-time` counts the
 CPU time of the thread that loads: that is what to look at on a machine that is busy with something else.
 
-To load a CUDA module takes CUDA's runtime library and no GPU. Without one, kjit and SGLang are told an architecture;
+To load a CUDA module takes CUDA's runtime library and no GPU. Without one, kjit and SGLang are given an architecture;
 `load_inline` asks the driver for it, and is left out. SGLang's side needs `pip install msgspec`.
 """
 

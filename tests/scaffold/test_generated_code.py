@@ -286,7 +286,7 @@ def test_a_kernel_keeps_its_arrays_in_registers(project: Path, op: Op) -> None:
     "dtype", ["bf16", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("fp32", "fp16"))]
 )
 def test_each_vector_of_a_row_is_read_by_one_load(project: Path, dtype: str) -> None:
-    """A choice between two, by what was fetched ahead, lets compilers put other reads behind what uses these."""
+    """A choice between two, by what was fetched ahead, lets compilers put other reads after what uses these."""
     Op("rms_norm", pattern="rowwise", devices="cuda", dtypes=dtype).write(project)
     (variant,) = variants_of(project, "rms_norm", Target.cuda("9.0a"))
     spec = variant.spec

@@ -139,7 +139,7 @@ def test_nvcc_understands_each_spelling_like_that(folder: Path, tmp_path: Path, 
         ("nvcc", ["-Xcompilers"], [Flag("", "-Xcompilers")]),
     ],
 )
-def test_an_option_is_told_from_its_value(dialect: Dialect, words: list[str], flags: list[Flag]) -> None:
+def test_an_option_is_distinguished_from_its_value(dialect: Dialect, words: list[str], flags: list[Flag]) -> None:
     assert list(parse(words, dialect)) == flags
     assert [word for flag in flags for word in flag.words()] == words
 
@@ -200,7 +200,7 @@ def test_files_of_options_may_name_others_and_themselves(tmp_path: Path) -> None
     assert [flag.value for flag, _ in expand([f"@{first}"]) if flag.meaning == "macro"] == ["X"]
 
 
-def test_the_host_compilers_own_flags_are_told_apart_as_nvcc_does(tmp_path: Path) -> None:
+def test_the_host_compilers_own_flags_are_separated_as_by_nvcc(tmp_path: Path) -> None:
     (tmp_path / "options").write_text("-Xcompiler -Wall,-Wextra --maxrregcount=32\n")
     for words in (
         ["-Xcompiler", "-Wall,-Wextra"],
