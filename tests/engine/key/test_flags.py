@@ -19,7 +19,9 @@ from kjit.engine.key.flags import (
     parse,
     without_folders,
 )
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime.bundle import simple_flags
+from kjit.spec import Target
 
 # Each way to name the folder IN, in which headers are looked for.
 CXX = [
@@ -113,12 +115,13 @@ def test_compilers_understand_each_spelling_like_that(
 @pytest.mark.nvcc
 @pytest.mark.parametrize("words", NVCC)
 def test_nvcc_understands_each_spelling_like_that(folder: Path, tmp_path: Path, words: list[str]) -> None:
-    from kjit.engine.toolchain.cuda import find_cuda
-
+    toolchain = Toolchain.for_target(Target.cuda("9.0a"))
+    assert toolchain.cuda is not None
     (tmp_path / "unit.cu").write_text('#include "found.h"\n')
     words = at(words, folder, "nvcc")
     (folder / "options").write_text(f"-DX=1\n -I {folder}\n")
-    subprocess.run([find_cuda().nvcc.path, "-M", *words, tmp_path / "unit.cu"], check=True, stdout=subprocess.DEVNULL)
+    command = [toolchain.cuda.nvcc.path, "-ccbin", toolchain.cxx.path, "-M", *words, tmp_path / "unit.cu"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize(

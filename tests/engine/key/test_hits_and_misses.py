@@ -509,9 +509,10 @@ class TestCompilers:
         if find_cxx().family == "clang":  # which has an assembler of its own
             monkeypatch.setenv("CXX", "g++")
             assert road.ask() == (BUILT, 42)
-        own = subprocess.run([find_cxx().path, "-print-prog-name=as"], capture_output=True, text=True, check=True).stdout
+        command = [find_cxx().path, "-print-prog-name=as"]
+        own = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
         if Path(own).is_absolute():
-            pytest.skip(f"this g++ always runs {own.strip()}")
+            pytest.skip(f"this g++ always runs {own}")
         real = shutil.which("as")
         assert real is not None
         (tmp_path / "as").write_text(f'#!/bin/sh\nexec {real} "$@"\n')
