@@ -6,9 +6,9 @@
                                       [--device cuda] [--rounds 3] [--warm]
 
 Each version writes the ops with its own `kjit new`, and compiles and calls them unchanged, with its own headers and
-runtime, in a process of its own. The processes take turns. A line says for rows of one length, in tensors of so many
-MiB, what share of the speed of `copy_` (of as many bytes, in the same process) each version has, as the median of all
-turns, and the time that it took before as a multiple of the time that it takes now.
+runtime, in a process of its own. The processes take turns. A line says for rows of one length, in tensors of one size
+in MiB, what share of the speed of `copy_` (of as many bytes, in the same process) each version has, as the median of
+all turns, and the time that it took before as a multiple of the time that it takes now.
 
 - `scale`: `x * alpha`; the length of its rows does not matter;
 - `rms_norm`: RMSNorm;

@@ -24,21 +24,26 @@ def silu_fp8(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return (silu(x.float()) * (1 / scale)).clamp(-448, 448).to(torch.float8_e4m3fn)
 
 
-CASES: dict[str, Case] = {}
-for width in (4096, 14_336):
-    for name, ours, theirs in (("silu_and_mul", silu_and_mul, silu), ("gelu_tanh_and_mul", gelu_tanh_and_mul, gelu)):
-        CASES[f"{name}, 2 x {width:,} columns"] = Case(
-            ours,
-            theirs,
-            lambda rows, width=width: (normal(rows, 2 * width),),
-            lambda rows, width=width: 6 * rows * width,
-        )
-    CASES[f"silu_and_mul_fp8, 2 x {width:,} columns"] = Case(
-        silu_and_mul_fp8,
-        silu_fp8,
-        lambda rows, width=width: (normal(rows, 2 * width), torch.full((1,), 0.01, device="cuda")),
-        lambda rows, width=width: 5 * rows * width,
-    )
+def _cases(width: int) -> dict[str, Case]:
+    def make(rows: int) -> tuple[torch.Tensor, ...]:
+        return (normal(rows, 2 * width),)
+
+    def nbytes(rows: int) -> int:
+        return 6 * rows * width
+
+    return {
+        f"silu_and_mul, 2 x {width:,} columns": Case(silu_and_mul, silu, make, nbytes),
+        f"gelu_tanh_and_mul, 2 x {width:,} columns": Case(gelu_tanh_and_mul, gelu, make, nbytes),
+        f"silu_and_mul_fp8, 2 x {width:,} columns": Case(
+            silu_and_mul_fp8,
+            silu_fp8,
+            lambda rows: (*make(rows), torch.full((1,), 0.01, device="cuda")),
+            lambda rows: 5 * rows * width,
+        ),
+    }
+
+
+CASES = {name: case for width in (4096, 14_336) for name, case in _cases(width).items()}
 
 
 def measure(rows: int, op: str, provider: str) -> kjit.benchmark.BenchTime:

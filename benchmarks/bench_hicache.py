@@ -30,10 +30,12 @@ def measure(slots: int, op: str, provider: str) -> kjit.benchmark.BenchTime:
     if provider == "one copy":
         to, source = to.view(-1)[:count], source.view(-1)[:count]
         return kjit.benchmark.run_benchmark(lambda: to.copy_(source, non_blocking=True), device="cuda")
-    places = [torch.randperm(SLOTS, device="cuda")[:slots] for _ in range(2)]
-    caches = [cache.transpose(0, 1) if is_page_first and cache is host else cache for cache in (to, source)]
+    to_slots, from_slots = (torch.randperm(SLOTS, device="cuda")[:slots] for _ in range(2))
+    to, source = (cache.transpose(0, 1) if is_page_first and cache is host else cache for cache in (to, source))
     quota = int(provider.removeprefix("kjit, ").split()[0])
-    return kjit.benchmark.run_benchmark(lambda: transfer_kv(*caches, *places, block_quota=quota), device="cuda")
+    return kjit.benchmark.run_benchmark(
+        lambda: transfer_kv(to, source, to_slots, from_slots, block_quota=quota), device="cuda"
+    )
 
 
 def bytes_moved(slots: int, op: str) -> int:

@@ -19,21 +19,16 @@ def index_put(
     v_cache[slots] = v
 
 
-def make(rows: int, columns: int) -> tuple[torch.Tensor, ...]:
-    k, v = normal(rows, columns), normal(rows, columns)
-    caches = (torch.empty(SLOTS, columns, dtype=k.dtype, device="cuda") for _ in range(2))
-    return k, v, *caches, torch.randperm(SLOTS, device="cuda")[:rows]
+def _case(columns: int) -> Case:
+    def make(rows: int) -> tuple[torch.Tensor, ...]:
+        k, v = normal(rows, columns), normal(rows, columns)
+        caches = (torch.empty(SLOTS, columns, dtype=k.dtype, device="cuda") for _ in range(2))
+        return k, v, *caches, torch.randperm(SLOTS, device="cuda")[:rows]
+
+    return Case(store_kv_cache, index_put, make, lambda rows: 8 * rows * columns)
 
 
-CASES = {
-    f"store_kv_cache, {columns:,} columns": Case(
-        store_kv_cache,
-        index_put,
-        lambda rows, columns=columns: make(rows, columns),
-        lambda rows, columns=columns: 8 * rows * columns,
-    )
-    for columns in (128, 1024)
-}
+CASES = {f"store_kv_cache, {columns:,} columns": _case(columns) for columns in (128, 1024)}
 
 
 def measure(rows: int, op: str, provider: str) -> kjit.benchmark.BenchTime:

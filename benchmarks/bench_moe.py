@@ -15,15 +15,16 @@ def softmax_and_topk(gates: torch.Tensor, k: int, renormalize: bool) -> tuple[to
     return weights / weights.sum(-1, keepdim=True) if renormalize else weights, experts
 
 
-CASES = {
-    f"topk_softmax, {k} of {experts}": Case(
+def _case(experts: int, k: int) -> Case:
+    return Case(
         topk_softmax,
         softmax_and_topk,
-        lambda rows, experts=experts, k=k: (normal(rows, experts), k, True),
-        lambda rows, experts=experts, k=k: rows * (2 * experts + 8 * k),
+        lambda rows: (normal(rows, experts), k, True),
+        lambda rows: rows * (2 * experts + 8 * k),
     )
-    for experts, k in ((8, 2), (128, 8), (256, 8))
-}
+
+
+CASES = {f"topk_softmax, {k} of {experts}": _case(experts, k) for experts, k in ((8, 2), (128, 8), (256, 8))}
 
 
 def measure(rows: int, op: str, provider: str) -> kjit.benchmark.BenchTime:

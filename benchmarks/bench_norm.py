@@ -36,32 +36,36 @@ def liger_layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) 
     return layer_norm_forward(x, weight, bias, 1e-5)[0]
 
 
-CASES: dict[str, Case] = {}
-for width in WIDTHS:
-    CASES[f"rmsnorm, {width:,} columns"] = Case(
-        rmsnorm,
-        lambda x, weight: torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6),
-        lambda rows, width=width: (normal(rows, width), normal(width)),
-        lambda rows, width=width: 4 * rows * width,
-        liger_rms_norm,
-    )
-    CASES[f"fused_add_rmsnorm, {width:,} columns"] = Case(
-        fused_add_rmsnorm,
-        fused_add,
-        lambda rows, width=width: (normal(rows, width), normal(rows, width), normal(width)),
-        lambda rows, width=width: 8 * rows * width,
-    )
-    CASES[f"layernorm, {width:,} columns"] = Case(
-        layernorm,
-        lambda x, weight, bias: torch.nn.functional.layer_norm(x, weight.shape, weight, bias),
-        lambda rows, width=width: (normal(rows, width), normal(width), normal(width)),
-        lambda rows, width=width: 4 * rows * width,
-        liger_layer_norm,
-    )
+def _cases(width: int) -> dict[str, Case]:
+    return {
+        f"rmsnorm, {width:,} columns": Case(
+            rmsnorm,
+            lambda x, weight: torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6),
+            lambda rows: (normal(rows, width), normal(width)),
+            lambda rows: 4 * rows * width,
+            liger_rms_norm,
+        ),
+        f"fused_add_rmsnorm, {width:,} columns": Case(
+            fused_add_rmsnorm,
+            fused_add,
+            lambda rows: (normal(rows, width), normal(rows, width), normal(width)),
+            lambda rows: 8 * rows * width,
+        ),
+        f"layernorm, {width:,} columns": Case(
+            layernorm,
+            lambda x, weight, bias: torch.nn.functional.layer_norm(x, weight.shape, weight, bias),
+            lambda rows: (normal(rows, width), normal(width), normal(width)),
+            lambda rows: 4 * rows * width,
+            liger_layer_norm,
+        ),
+    }
+
+
+CASES = {name: case for width in WIDTHS for name, case in _cases(width).items()}
 CASES["qknorm_across_heads, 4,096 and 1,024 of 6,144 columns"] = Case(
     qknorm_across_heads,
     across_heads,
-    lambda rows: (*normal(rows, 6144).split([4096, 1024, 1024], 1)[:2], normal(4096), normal(1024)),
+    lambda rows: (*torch.split(normal(rows, 6144), [4096, 1024, 1024], 1)[:2], normal(4096), normal(1024)),
     lambda rows: 4 * rows * 5120,
 )
 

@@ -18,16 +18,17 @@ def liger_softmax(x: torch.Tensor) -> Any:
     return _softmax_forward(x)[0]
 
 
-CASES = {
-    f"softmax, {width:,} columns": Case(
+def _case(width: int) -> Case:
+    return Case(
         softmax,
         lambda x: torch.softmax(x, -1),
-        lambda rows, width=width: (normal(rows, width),),
-        lambda rows, width=width: 4 * rows * width,
+        lambda rows: (normal(rows, width),),
+        lambda rows: 4 * rows * width,
         liger_softmax,
     )
-    for width in (1024, 32_768, 151_936)
-}
+
+
+CASES = {f"softmax, {width:,} columns": _case(width) for width in (1024, 32_768, 151_936)}
 
 
 def measure(rows: int, op: str, provider: str) -> kjit.benchmark.BenchTime:

@@ -11,6 +11,7 @@ are there; `without sources` is a package that ships none.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shutil
 import tempfile
@@ -41,8 +42,8 @@ def main(args: Sequence[str] | None = None) -> None:
         sides = {"cache": (with_sources, False), "bundle": (with_sources, True), "without sources": (without, True)}
         medians = common.alternate(
             {
-                name: lambda home=home, bundled=bundled: common.in_new_process(
-                    "bundle_load", "load", str(home), options.modules, bundled, **environment
+                name: functools.partial(
+                    common.in_new_process, "bundle_load", "load", str(home), options.modules, bundled, **environment
                 )
                 for name, (home, bundled) in sides.items()
             },

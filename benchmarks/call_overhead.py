@@ -118,7 +118,7 @@ def _compare(device: str, repeat: int) -> None:
             call()
             assert int(out) == 1 + _CONSTANT
         with mode():
-            medians = common.alternate({name: lambda c=call: timed(c) for name, call in sides.items()}, repeat)
+            medians = common.alternate({name: functools.partial(timed, call) for name, call in sides.items()}, repeat)
         title = f"{device}, {mode.__name__}: CPU time a call"
         common.print_sides(title, medians, "us", "torch.add(out=)")
         for name in ("kjit wrapper", "kjit wrapper, Python", "kjit wrapper, recorded"):

@@ -102,8 +102,9 @@ def _cuda(repeat: int, compilers: Sequence[str], sources: Mapping[str, Path], sg
         for compiler in compilers:
             for which in ("first", "next") if op == "add_constant" else ("next",):
                 sides[op, f"kjit, {compiler}, {which}"] = functools.partial(_time_cuda, op, source, which, compiler)
-    for op, kernel in SGLANG.items() if sglang is not None else ():
-        sides[op, "SGLang"] = functools.partial(_time_sglang, kernel, sglang)
+    if sglang is not None:
+        for op, kernel in SGLANG.items():
+            sides[op, "SGLang"] = functools.partial(_time_sglang, kernel, sglang)
     results: dict[tuple[str, str], list[Sequence[float]]] = {}
     for _ in range(repeat):
         for name, measure in sides.items():

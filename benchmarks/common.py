@@ -165,7 +165,7 @@ def clock() -> float:
 
 
 def time_calls(function: Callable[..., object], sets: Sequence[Sequence[Any]], device: str = "cuda") -> float:
-    """Microseconds of a call; `sets` are the arguments of so many calls that a GPU's cache is cold."""
+    """Microseconds of a call; `sets` are the arguments of enough calls for a cold cache of the GPU."""
     from kjit.benchmark import run_benchmark
 
     return run_benchmark([functools.partial(function, *arguments) for arguments in sets], device=device).median
@@ -174,7 +174,7 @@ def time_calls(function: Callable[..., object], sets: Sequence[Sequence[Any]], d
 def tensor_sets(
     make: Callable[[], tuple[Any, ...]], nbytes: int, device: str = "cuda", *, warm: bool = False
 ) -> list[tuple[Any, ...]]:
-    """What `make` makes, for calls of so many bytes: so often that the caches are cold, or once where `warm`."""
+    """What `make` makes, for calls of this many bytes: often enough for cold caches, or once if `warm`."""
     from kjit.benchmark import rotated
 
     return [make()] if warm else rotated(make, nbytes=nbytes, device=device)
@@ -182,7 +182,7 @@ def tensor_sets(
 
 @functools.cache
 def time_copy(nbytes: int, device: str = "cuda", *, warm: bool = False) -> float:
-    """Microseconds of a `copy_` that reads and writes so many bytes in all, the same ones each time where `warm`; on a
+    """Microseconds of a `copy_` that reads and writes this many bytes in all, the same ones each time if `warm`; on a
     GPU in a graph or outside, the faster one."""
     import torch
 

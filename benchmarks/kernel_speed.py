@@ -11,9 +11,9 @@ All kernels are built first, in parallel: kjit's from `kjit/csrc` (those of no o
 - 1 to 64 rows: microseconds a call, against SGLang's kernel where it has one for that op, dtype and size. The two take
   turns twice, and the better median of each counts.
 
-Every timing is a CUDA graph over so many sets of tensors that the cache is cold (or 256, for tensors so small that the
+Every timing is a CUDA graph over enough sets of tensors for a cold cache (or 256, for tensors so small that the
 launch is all there is), repeated until the median is known to half a percent. Needs a GPU and nvcc; exits with status
-2 where one is missing.
+2 if one is missing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Case:
 
     Attributes:
         width: elements of a row.
-        make: the arguments of SGLang's kernel for so many rows.
+        make: the arguments of SGLang's kernel for a number of rows.
         bytes_per_element: read and written, for each element of the input.
         ours: the arguments of kjit's kernel, made of those.
     """
@@ -89,7 +89,7 @@ class Results:
 def main(args: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ops", default=",".join(_OPS), help="which of them, with commas between; by default all")
-    parser.add_argument("--widths", type=_numbers, help="rows of so many elements only, with commas between")
+    parser.add_argument("--widths", type=_numbers, help="numbers of elements of rows to measure, with commas between")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, and shorter measurements")
     parser.add_argument("--sglang", type=Path, help=f"a folder with the unpacked sglang {common.SGLANG_VERSION}")
     parser.add_argument("--no-sglang", action="store_true", help="kjit and copy_ alone")

@@ -49,7 +49,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _counting_compiler(folder: Path, log: Path) -> Path:
-    """The C++ compiler behind a script that adds a line to `log` for each link: there is one in every build."""
+    """A script that calls the C++ compiler and adds a line to `log` for each link: there is one in every build."""
     from kjit.engine.toolchain.compilers import find_cxx
 
     compiler = folder / "c++"

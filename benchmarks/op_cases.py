@@ -29,8 +29,8 @@ class Case:
 
     Attributes:
         kjit, torch, liger: called with the arguments that `make` gives; None where there is no such function.
-        make: arguments for so many rows, by position.
-        nbytes: what a call with so many rows reads and writes.
+        make: arguments for a number of rows, by position.
+        nbytes: what a call with this number of rows reads and writes.
     """
 
     kjit: Callable[..., Any]

@@ -96,7 +96,7 @@ void fi_append(TensorView k, TensorView v, TensorView k_pages, TensorView v_page
 
 @dataclass(frozen=True)
 class Case:
-    """One op at one width: `make` gives the tensors for so many rows, which both sides are called with."""
+    """One op at one width: `make` gives the tensors for a number of rows, which both sides are called with."""
 
     name: str
     kjit: Callable[..., Any]
@@ -144,22 +144,35 @@ def _cases(peer: tvm_ffi.Module) -> Iterator[Case]:
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(shape, device="cuda").to(_BF16)
 
-    for width in (1024, 4096, 8192):
-        yield Case(
+    def rmsnorm_case(width: int) -> Case:
+        return Case(
             f"rmsnorm, {width:,}",
             lambda x, weight, out: rmsnorm(x, weight, _EPS, out=out),
             peer.fi_rmsnorm,
-            lambda rows, width=width: (x := normal(rows, width), normal(width), torch.empty_like(x)),
-            lambda rows, width=width: 4 * rows * width,
+            lambda rows: (x := normal(rows, width), normal(width), torch.empty_like(x)),
+            lambda rows: 4 * rows * width,
         )
-    for width in (1024, 4096, 8192):
-        yield Case(
+
+    def fused_add_rmsnorm_case(width: int) -> Case:
+        return Case(
             f"fused_add_rmsnorm, {width:,}",
             lambda x, residual, weight: fused_add_rmsnorm(x, residual, weight, _EPS),
             peer.fi_fused_add_rmsnorm,
-            lambda rows, width=width: (normal(rows, width), normal(rows, width), normal(width)),
-            lambda rows, width=width: 8 * rows * width,
+            lambda rows: (normal(rows, width), normal(rows, width), normal(width)),
+            lambda rows: 8 * rows * width,
         )
+
+    def silu_and_mul_case(width: int) -> Case:
+        return Case(
+            f"silu_and_mul, 2 x {width:,}",
+            lambda x, out: silu_and_mul(x, out=out),
+            peer.fi_silu_and_mul,
+            lambda rows: (normal(rows, 2 * width), normal(rows, width)),
+            lambda rows: 6 * rows * width,
+        )
+
+    yield from map(rmsnorm_case, (1024, 4096, 8192))
+    yield from map(fused_add_rmsnorm_case, (1024, 4096, 8192))
 
     def layer(rows: int) -> tuple[torch.Tensor, ...]:
         x, weight, bias = normal(rows, 4096), normal(4096), normal(4096)
@@ -172,14 +185,7 @@ def _cases(peer: tvm_ffi.Module) -> Iterator[Case]:
         layer,
         lambda rows: 4 * rows * 4096,
     )
-    for width in (4096, 14_336):
-        yield Case(
-            f"silu_and_mul, 2 x {width:,}",
-            lambda x, out: silu_and_mul(x, out=out),
-            peer.fi_silu_and_mul,
-            lambda rows, width=width: (normal(rows, 2 * width), normal(rows, width)),
-            lambda rows, width=width: 6 * rows * width,
-        )
+    yield from map(silu_and_mul_case, (4096, 14_336))
 
     def cache(rows: int) -> tuple[torch.Tensor, ...]:
         """As many requests as rows, each with a page of its own, and one new token at its end."""

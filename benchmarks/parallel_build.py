@@ -29,7 +29,7 @@ from kjit.spec import Target, Variant
 def main(args: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variants", type=int, default=24)
-    parser.add_argument("--jobs", type=int, help="at most so many at once; default as `kjit build` chooses")
+    parser.add_argument("--jobs", type=int, help="the most at once; default as `kjit build` chooses")
     parser.add_argument("--no-cuda", action="store_true")
     options = parser.parse_args(args)
     common.print_machine()
@@ -76,7 +76,7 @@ def _cpu_seconds() -> float:
 
 
 def _idle_seconds() -> float | None:
-    """How long the machine's cores, added up, had nothing to do since it was started; None where that is not told."""
+    """How long the machine's cores, added up, were idle since it was started; None if that is unknown."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             fields = file.readline().split()

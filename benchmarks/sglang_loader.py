@@ -32,9 +32,9 @@ def _import_loader(root: Path) -> Any:
     import torch
 
     if not torch.cuda.is_available():
-        # The architecture is part of its key: without a GPU it is told that of an H100.
+        # The architecture is part of its key: without a GPU it is that of an H100.
         torch.cuda.current_device = lambda: 0
-        torch.cuda.get_device_capability = lambda _=None: (9, 0)
+        torch.cuda.get_device_capability = lambda device=None: (9, 0)  # noqa: ARG005
     from sglang.kernels.jit.utils.compile import loader
 
     return loader

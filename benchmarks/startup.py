@@ -13,6 +13,7 @@ on a machine that is busy with something else; the ninja that `load_inline` star
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import shutil
 import subprocess
@@ -42,7 +43,8 @@ def main(args: Sequence[str] | None = None) -> None:
     common.print_machine()
     for command in _SIDES.values():
         _run(command)  # compiles Python's own files once
-    medians = common.alternate({name: lambda c=command: _run(c) for name, command in _SIDES.items()}, options.repeat)
+    sides = {name: functools.partial(_run, command) for name, command in _SIDES.items()}
+    medians = common.alternate(sides, options.repeat)
     common.print_sides("start to exit", medians, "ms", "python -c pass")
     base = medians["python -c pass"]
     for name in list(_SIDES)[1:]:
@@ -72,9 +74,9 @@ def _compare_first_results(repeat: int, *, cpu_time: bool) -> None:
             return float(first)
 
         sides = {
-            "cache": lambda: run("cache", "first_results", str(home)),
-            "bundle": lambda: run("bundle", "first_results", str(bundled)),
-            "load_inline": lambda: run("load_inline", "first_results_of_load_inline"),
+            "cache": functools.partial(run, "cache", "first_results", str(home)),
+            "bundle": functools.partial(run, "bundle", "first_results", str(bundled)),
+            "load_inline": functools.partial(run, "load_inline", "first_results_of_load_inline"),
         }
         for side in sides.values():
             for _ in range(3):  # compiles it; finds it, as folders are too young; from then on it is recalled

@@ -9,7 +9,7 @@ kjit's own imports are part of its first module. CPU modules, CUDA modules, and 
 time is also printed in its parts, and a process that it would start ends the run with an error. `--cpu-time` counts the
 CPU time of the thread that loads: that is what to look at on a machine that is busy with something else.
 
-To load a CUDA module takes CUDA's runtime library and no GPU. Without one, kjit and SGLang are told an architecture;
+To load a CUDA module takes CUDA's runtime library and no GPU. Without one, kjit and SGLang are given an architecture;
 `load_inline` asks the driver for it, and is left out. SGLang's side needs `pip install msgspec`.
 """
 
@@ -177,7 +177,7 @@ def _load_cuda_runtime() -> None:
     from kjit.engine.toolchain.cuda import find_cuda
 
     if torch.cuda.is_available():
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call, unused-ignore]
     ctypes.CDLL(os.path.realpath(find_cuda().cudart), mode=ctypes.RTLD_GLOBAL)
 
 
@@ -193,7 +193,7 @@ def load_inline(kind: str, modules: int) -> tuple[float, float]:
     import tvm_ffi.cpp  # noqa: F401 (imports are not counted)
 
     if kind == "cuda":
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call, unused-ignore]
     begin = common.clock()
     _load_inline(kind, 0)
     first = common.clock() - begin

@@ -109,15 +109,15 @@ def describe(kernel: Kernel) -> list[str]:
 def needs(kernel: Kernel) -> str:
     """`40 registers, no spills, 1152 B of static shared memory, 357 instructions`."""
     parts = []
-    told = kernel.resources
-    if told is not None:
-        spilled = told.spill_stores + told.spill_loads
-        parts.append(f"{told.registers} registers")
+    used = kernel.resources
+    if used is not None:
+        spilled = used.spill_stores + used.spill_loads
+        parts.append(f"{used.registers} registers")
         parts.append(f"{spilled} B of spills" if spilled else "no spills")
-        if told.stack:
-            parts.append(f"{told.stack} B of stack")
-        if told.shared:
-            parts.append(f"{told.shared} B of static shared memory")
+        if used.stack:
+            parts.append(f"{used.stack} B of stack")
+        if used.shared:
+            parts.append(f"{used.shared} B of static shared memory")
     return ", ".join([*parts, f"{kernel.size} instructions"])
 
 
@@ -266,10 +266,10 @@ def _alike(kernel: Kernel) -> tuple[str, str]:
 
 def numbers(kernel: Kernel) -> dict[str, int]:
     """The compared numbers: registers, spills, instructions, and the count of each kind and width."""
-    told = kernel.resources
+    used = kernel.resources
     counted: dict[str, int] = {}
-    if told is not None:
-        amounts = (told.registers, told.spill_stores + told.spill_loads, told.stack, told.shared)
+    if used is not None:
+        amounts = (used.registers, used.spill_stores + used.spill_loads, used.stack, used.shared)
         counted = dict(zip(_RESOURCES, amounts, strict=True))
     counted["instructions"] = kernel.size
     for kind, count in kernel.kinds.most_common():

@@ -20,7 +20,7 @@ from kjit.runtime.load import BUNDLE
 from kjit.spec import Spec
 
 _SETTLES_S = 0.05
-_CLOCKS_APART_NS = 20_000_000  # a file's time may be this much behind the clock
+_CLOCKS_APART_NS = 20_000_000  # a file's time may be this much before the clock's
 
 SUFFIXES = (".py", ".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
 

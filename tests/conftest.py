@@ -13,11 +13,16 @@ from pathlib import Path
 
 import pytest
 from forked import Forks, forks
+from hypothesis import HealthCheck, settings
 from slow import SLOW
 from warm import begin, warm_up
 
 from kjit.errors import KjitError
 from kjit.spec import Spec
+
+# On a busy machine a correct example takes any time.
+settings.register_profile("any time", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any time")
 
 # Threads of OpenMP that spin until there is work for them take the core of the test beside: with this they sleep. It is
 # read where the library is loaded, so before torch; processes that tests start inherit it.

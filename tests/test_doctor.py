@@ -305,7 +305,9 @@ class TestCache:
         assert found.detail.startswith(f"'{machine}' is on a disk that is mounted noexec")
         assert "set KJIT_CACHE_DIR" in str(found.fix)
 
-    def test_noexec_is_told_by_the_flags_of_the_mount(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def test_noexec_is_detected_by_the_flags_of_the_mount(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         status = SimpleNamespace(f_flag=os.ST_NOSUID | os.ST_NOEXEC)
         monkeypatch.setattr(folders.os, "statvfs", lambda _: status)
         assert folders.is_noexec(tmp_path)
@@ -323,7 +325,7 @@ class TestCommand:
         done = CliRunner().invoke(app, ["doctor", "--json"])
         assert [each["name"] for each in json.loads(done.stdout)] == NAMES
 
-    def test_a_problem_of_the_cpu_is_exit_status_1_with_how_to_mend_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_problem_of_the_cpu_is_exit_status_1_with_its_fix(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CXX", "ccache g++")
         done = CliRunner().invoke(app, ["doctor"])
         assert done.exit_code == 1
@@ -367,7 +369,7 @@ def test_a_tmpdir_that_cannot_be_written_is_named_with_what_is_used(monkeypatch:
     assert found.detail.endswith("is used: TMPDIR is '/nonexistent', where nothing can be written.")
 
 
-def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_the_message_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KJIT_CACHE_DIR", "HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", lambda _: {}[0])
@@ -385,7 +387,7 @@ def test_the_limit_of_the_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "of at most 5.0 MiB" in check("cache").detail
 
 
-def test_a_python_without_headers_is_told_with_what_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_headers_is_reported_with_the_package_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check("Python.h").state == "ok"
     monkeypatch.setattr(doctor, "python_header", lambda: Path("/nowhere/Python.h"))
     found = check("Python.h")

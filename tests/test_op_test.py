@@ -211,7 +211,7 @@ def test_an_op_that_takes_what_it_should_refuse_fails(test: str) -> None:
         getattr(checks_of(tolerant)(), test)("x", "cpu")
 
 
-def test_a_reference_with_fewer_results_is_told() -> None:
+def test_a_reference_with_fewer_results_is_reported() -> None:
     tests = checks_of(half)
     inputs = tests.make("cpu")
     with pytest.raises(AssertionError, match="the reference gives 2 results, and the op 1"):

@@ -50,7 +50,7 @@ def test_a_report_has_the_launches_with_their_counters() -> None:
     assert parse_raw("==ERROR== nothing was profiled") == []
 
 
-def test_a_trace_is_told_by_kernels_and_without_a_gpu_by_operators() -> None:
+def test_a_trace_is_summarised_by_kernels_and_without_a_gpu_by_operators() -> None:
     def event(category: str, name: str, microseconds: float, **args: object) -> dict[str, Any]:
         return {"ph": "X", "cat": category, "name": name, "dur": microseconds, "args": args}
 

@@ -1,4 +1,4 @@
-"""kjit.replay: recorded calls are made again as they were, and what cannot be is told."""
+"""kjit.replay: recorded calls are made again unchanged, and those that cannot be are reported."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class TestBadInput:
             ({"arguments": {"x": {"unknown": "a tensor of layout torch.sparse_coo"}}}, "could not be recorded"),
         ],
     )
-    def test_a_call_that_no_op_here_can_take_is_told(
+    def test_a_call_that_no_op_here_can_take_is_reported(
         self, call: Call, again: Replay, changes: dict[str, Any], message: str
     ) -> None:
         wrong = changed(call, **changes)
@@ -249,7 +249,7 @@ class TestBadInput:
             ({"offset": 2}, "reaches past its memory"),
         ],
     )
-    def test_a_tensor_that_cannot_be_made_is_told(
+    def test_a_tensor_that_cannot_be_made_is_reported(
         self, call: Call, again: Replay, tensor: dict[str, Any], message: str
     ) -> None:
         (_, before), *_ = call.tensors()
@@ -282,7 +282,7 @@ class TestBadInput:
         _, (error,) = replay.read([folder])
         assert "was written by kjit 9.9, in a format that this version does not know" in error.message
 
-    def test_a_file_with_values_that_is_cut_off_is_told(self, root: Path, folder: Path, again: Replay) -> None:
+    def test_a_file_with_values_that_is_cut_off_is_reported(self, root: Path, folder: Path, again: Replay) -> None:
         pytest.importorskip("safetensors")
         (call,) = recorded(root, folder, lambda ops: ops.scale(X), KJIT_RECORD_VALUES="1")
         content = call.file.read_bytes()

@@ -100,7 +100,7 @@ def test_reports_of_many_threads_are_one_mistake_with_the_argument_that_it_conce
     )
 
 
-def test_an_allocation_that_no_argument_has_is_told_by_its_size() -> None:
+def test_an_allocation_that_no_argument_has_is_named_by_its_size() -> None:
     assert parse_sanitizer(BOUNDS, "memcheck")[0].what.endswith("past the end of an allocation of 4,004 bytes")
 
 
@@ -129,7 +129,7 @@ def test_the_line_of_the_op_comes_before_that_of_a_header() -> None:
     assert (found.file, found.line) == ("/k/vec.h", 7)
 
 
-def test_a_mistake_in_a_header_of_kjits_is_told_at_the_line_that_calls_it() -> None:
+def test_a_mistake_in_a_header_of_kjits_is_reported_at_the_line_that_calls_it() -> None:
     header = f"{kjit_include()}/kjit/dtype.h"
     text = f"""========= COMPUTE-SANITIZER
 ========= Invalid __global__ read of size 4 bytes
@@ -223,7 +223,7 @@ def test_what_the_simulator_says(
     assert Path(found.file).parent == Path("/p")
 
 
-def test_a_record_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_a_record_that_was_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
     path = tmp_path / "events"
     events = [{"event": "called", "tensors": [["x", 16, 4], ["out", 32, 8]]}, {"event": "begins", "test": "t"}]
     path.write_text("\n".join(map(json.dumps, events)) + '\n{"event": "fai')

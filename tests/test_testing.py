@@ -107,7 +107,7 @@ def test_it(device):
     def test_the_variable_chooses_the_simulator_with_checks(self, tmp_path: Path, forked: Forks) -> None:
         assert "test_it[sim-check] SAW cpu sim-check" in self.run(forked, tmp_path, KJIT_SIM="check")
 
-    def test_where_it_cannot_be_built_the_reason_is_told(self, tmp_path: Path, forked: Forks) -> None:
+    def test_if_it_cannot_be_built_the_reason_is_reported(self, tmp_path: Path, forked: Forks) -> None:
         said = self.run(forked, tmp_path, KJIT_SIM="1", KJIT_CUDA_HOME=str(tmp_path))
         assert "1 passed, 1 skipped" in said
         assert "does not have CUDA's headers" in said

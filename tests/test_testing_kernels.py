@@ -44,7 +44,7 @@ def kernel(name: str = "scale", *, registers: int = 32, shared: int = 0, spills:
         (Kernels(name="c"), [kernel("a")], ["no kernel has 'c' in its name"]),
     ],
 )
-def test_what_is_not_as_expected_is_told(expected: Kernels, kernels: list[Kernel], faults: list[str]) -> None:
+def test_each_unmet_expectation_is_reported(expected: Kernels, kernels: list[Kernel], faults: list[str]) -> None:
     assert expected.faults_of(kernels) == faults
 
 

@@ -81,8 +81,8 @@ def _imports(node: ast.AST, *, on_demand: bool) -> Iterator[tuple[str, bool]]:
     elif isinstance(node, ast.ImportFrom) and node.module is not None:
         yield from ((f"{node.module}.{alias.name}", on_demand) for alias in node.names)
     elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-        for child in node.orelse:
-            yield from _imports(child, on_demand=on_demand)
+        for statement in node.orelse:
+            yield from _imports(statement, on_demand=on_demand)
     else:
         inner = on_demand or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         for child in ast.iter_child_nodes(node):
@@ -118,7 +118,8 @@ def circle(imports: list[Import]) -> list[str]:
 
 def picture(imports: list[Import]) -> str:
     """The parts and their imports, as a Mermaid flow chart; parts that all others import (`values`) have no arrows."""
-    loaded, later = set(), set()
+    loaded: set[tuple[str, str]] = set()
+    later: set[tuple[str, str]] = set()
     for each in imports:
         pair = part_of(each.importer), part_of(each.imported)
         if pair[0] != pair[1] and "values" not in pair:

@@ -655,8 +655,8 @@ class Recalled(Fault):
             self._check(op)
         shutil.copytree(self.world.cache, backup, symlinks=True)
         changes = (
-            lambda: op.edit(),
-            lambda: op.rewrite(),
+            op.edit,
+            op.rewrite,
             lambda: os.utime(op.header),
             lambda: self._exchange_sources(op),
             lambda: (self.world.csrc / f"new{self.count.injected}.txt").touch(),

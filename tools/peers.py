@@ -143,7 +143,7 @@ def _sglang(module: str) -> Request:
 
     if not torch.cuda.is_available():  # the architecture is part of its key
         torch.cuda.current_device = lambda: 0
-        torch.cuda.get_device_capability = lambda _=None: (9, 0)
+        torch.cuda.get_device_capability = lambda device=None: (9, 0)  # noqa: ARG005
     loader = importlib.import_module("sglang.kernels.jit.utils.compile.loader")
     source, wrapper = _SGLANG[module]
     jit = root / "sglang" / "kernels" / "jit"
@@ -388,8 +388,8 @@ def _compare(root: Path, engine: str, module: str, repeat: int) -> bool:
     medians = {side: {name: statistics.median(v) for name, v in found.items()} for side, found in results.items()}
     for side, found in medians.items():
         print(_line(engine, module, side, found, medians["own"] if side == "kjit" else {}), flush=True)
-    for side, error in errors.items():
-        print(f"  {side} failed: {error}", flush=True)
+    for side, message in errors.items():
+        print(f"  {side} failed: {message}", flush=True)
     return not errors
 
 

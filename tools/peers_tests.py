@@ -47,7 +47,7 @@ def _put_kjit_underneath() -> None:
             build_and_load(spec)
 
     core.JitSpecNvcc.build_and_load = build_and_load
-    jit.build_jit_specs = build_jit_specs
+    jit.__dict__["build_jit_specs"] = build_jit_specs
 
 
 prepare_flashinfer()

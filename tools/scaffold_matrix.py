@@ -53,8 +53,8 @@ def main(args: Sequence[str] | None = None) -> int:
     if options.cuda_compiler:
         os.environ[env.CUDA_COMPILER] = options.cuda_compiler
     if options.random:
-        devices = sorted({device for each in options.devices or DEVICES for device in each.split(",")})
-        return not _compile_random(options.random, options.first, devices)
+        single = sorted({device for each in options.devices or DEVICES for device in each.split(",")})
+        return not _compile_random(options.random, options.first, single)
     chosen = named(*options.ops.split(",")) if options.ops else [*OPS, *CUSTOM]
     failed = False
     with tempfile.TemporaryDirectory() as temporary:

@@ -27,7 +27,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,9 @@ class Declared:
         extras = project["optional-dependencies"]
         tools = {canonicalize_name(each.name): each for each in map(Requirement, extras["dev"])}
         dependencies = [*project["dependencies"], *(each for extra in EXTRAS for each in extras[extra])]
-        return cls(pythons, tuple(map(Requirement, dependencies)), tuple(tools[name] for name in TEST_TOOLS))
+        return cls(
+            pythons, tuple(map(Requirement, dependencies)), tuple(tools[canonicalize_name(name)] for name in TEST_TOOLS)
+        )
 
 
 @dataclass
@@ -283,7 +285,9 @@ class Environment:
         return said
 
     def _demo(self) -> str:
-        self._call("python", str(self.tree / "tools" / "demo.py"), str(self.folder / "demo"), **_cache(self.folder))
+        self._call(
+            "python", str(self.tree / "tools" / "demo.py"), str(self.folder / "demo"), environ=_cache(self.folder)
+        )
         return ""
 
     def _tests(self) -> str:
@@ -292,7 +296,7 @@ class Environment:
         said = _closing_line(self._call("python", "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *tests))
         return f"{said} ({' '.join(self.tests)} alone)" if self.tests else said
 
-    def _call(self, *command: str, cwd: Path | None = None, **environ: str) -> str:
+    def _call(self, *command: str, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> str:
         """Run a command, log its output, and return its stdout.
 
         Raises:
@@ -304,7 +308,7 @@ class Environment:
         process = subprocess.Popen(
             command,
             cwd=cwd or self.tree,
-            env=self.environ | environ,
+            env={**self.environ, **(environ or {})},
             stdout=self.log,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,

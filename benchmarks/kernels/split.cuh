@@ -1,4 +1,4 @@
-// How the elements of an array fall into vectors of 16 bytes, with single elements before the first and behind the
+// How the elements of an array fall into vectors of 16 bytes, with single elements before the first and after the
 // last.
 
 #pragma once

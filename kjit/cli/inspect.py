@@ -191,10 +191,10 @@ def _print_table(codes: Sequence[Code]) -> None:
     for code in codes:
         table.add_row(code.label, *[""] * (len(right) + 2))
         for name, kernel in _kernels(code):
-            told = kernel.resources
+            used = kernel.resources
             row = ["-"] * 3
-            if told is not None:
-                row = [str(told.registers), text.size(told.spill_stores + told.spill_loads), text.size(told.shared)]
+            if used is not None:
+                row = [str(used.registers), text.size(used.spill_stores + used.spill_loads), text.size(used.shared)]
             widths = [inspection.widths_of(kernel, kind) or "-" for kind in ("global loads", "global stores")]
             table.add_row(f"  {_escaped(name)}", *row, str(kernel.size), *widths)
     text.print_table(table)

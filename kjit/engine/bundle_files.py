@@ -1,4 +1,4 @@
-"""The files that a library in a bundle was built from, as far as a bundle compares them: the op's own and kjit's."""
+"""The files that a library in a bundle was built from and that a bundle compares: the op's own and kjit's."""
 
 from __future__ import annotations
 

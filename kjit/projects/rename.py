@@ -126,7 +126,7 @@ class Renaming:
         return re.sub(r"\b[A-Za-z_]\w*(?=<|::)", lambda word: self.cpp_words.get(word[0], word[0]), text)
 
     def _wrapper(self, text: str, role: str) -> str:
-        """A string in `cuda_wrappers=`: an export, the symbol behind it, or both."""
+        """A string in `cuda_wrappers=`: an export, its symbol, or both."""
         quote, name = text[0], text[1:-1]
         symbol = re.sub(r"\b[A-Za-z_]\w*", lambda word: self.cpp_words.get(word[0], word[0]), name)
         if role == "symbol":

@@ -89,8 +89,10 @@ def find_highway() -> Highway:
 def _find() -> Highway | None:
     prefixes = [sys.prefix, os.environ.get("CONDA_PREFIX", "")]
     own = [os.path.join(prefix, "include") for prefix in prefixes if prefix]
-    told = [folder for name in ("CPATH", "CPLUS_INCLUDE_PATH") for folder in os.environ.get(name, "").split(os.pathsep)]
-    searched = [*filter(None, told), *SYSTEM_FOLDERS]
+    given = [
+        folder for name in ("CPATH", "CPLUS_INCLUDE_PATH") for folder in os.environ.get(name, "").split(os.pathsep)
+    ]
+    searched = [*filter(None, given), *SYSTEM_FOLDERS]
     for folder in [*own, *searched]:
         if os.path.isfile(f"{folder}/{HEADER}"):
             return Highway(Path(os.path.abspath(folder)), is_searched=folder in searched)

@@ -87,8 +87,8 @@ class Warmed(NamedTuple):
 
     def __str__(self) -> str:
         counts = {state: len(self.of(state)) for state in _STATES}
-        told = [f"{count} {state}" for state, count in counts.items() if count]
-        return f"{', '.join(told) or 'nothing to load'} ({self.seconds:.1f} s)"
+        parts = [f"{count} {state}" for state, count in counts.items() if count]
+        return f"{', '.join(parts) or 'nothing to load'} ({self.seconds:.1f} s)"
 
 
 class _Wanted(NamedTuple):

@@ -69,19 +69,19 @@ class Kernels:
             return [f"no kernel has '{self.name}' in its name" if self.name else "there is no kernel"]
         faults = []
         for name, kernel in zip(short_names([kernel.name for kernel in chosen]), chosen, strict=True):
-            told = kernel.resources
-            if told is None:
+            used = kernel.resources
+            if used is None:
                 continue
-            spilled = told.spill_stores + told.spill_loads
+            spilled = used.spill_stores + used.spill_loads
             if spilled and not self.spills:
                 faults.append(f"{name} spills {spilled} bytes")
-            if self.max_registers is not None and told.registers > self.max_registers:
+            if self.max_registers is not None and used.registers > self.max_registers:
                 faults.append(
-                    f"{name} needs {told.registers} registers, and {self.max_registers} were expected at most"
+                    f"{name} needs {used.registers} registers, and {self.max_registers} were expected at most"
                 )
-            if self.max_shared is not None and told.shared > self.max_shared:
+            if self.max_shared is not None and used.shared > self.max_shared:
                 faults.append(
-                    f"{name} needs {told.shared} bytes of shared memory, and {self.max_shared} were expected at most"
+                    f"{name} needs {used.shared} bytes of shared memory, and {self.max_shared} were expected at most"
                 )
         for kind, bits in (("global loads", self.load_bits), ("global stores", self.store_bits)):
             if bits is not None:

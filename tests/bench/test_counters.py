@@ -63,7 +63,7 @@ def test_the_verdict_names_what_limits_and_the_mistakes(metrics: dict[str, float
     assert verdict(launch(**metrics)) == expected
 
 
-def test_occupancy_is_told_with_what_limits_it() -> None:
+def test_occupancy_is_reported_with_what_limits_it() -> None:
     lines = describe_launch(
         launch(
             **{

@@ -1,4 +1,4 @@
-"""Whether providers compute the same, and whether that is told."""
+"""Whether providers compute the same, and the report of it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_matches_is_a_note_and_all_get_the_same_random_numbers(run: Run) ->
 
 
 @pytest.mark.parametrize(("ours", "told"), [("2.2 * x", "differ by 0.1"), ("torch.empty(100)", "differ")])
-def test_what_does_not_match_is_told_beside_its_time(run: Run, ours: str, told: str) -> None:
+def test_a_mismatch_is_reported_beside_its_time(run: Run, ours: str, told: str) -> None:
     report = with_results(run, ours)
     (grid,) = grids(report)
     column = grid.header.index("results")

@@ -19,7 +19,7 @@ def test_nothing_is_made_up_for_a_gpu_that_is_not_known(name: str) -> None:
     assert find_peaks(name) is None
 
 
-def test_parts_of_one_family_are_told_apart() -> None:
+def test_parts_of_one_family_are_distinguished() -> None:
     sxm, pcie = find_peaks("NVIDIA H100 80GB HBM3"), find_peaks("NVIDIA H100 PCIe")
     assert sxm is not None
     assert pcie is not None

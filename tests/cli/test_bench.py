@@ -353,7 +353,7 @@ def test_an_unknown_revision_is_wrong_usage(bench: Callable[..., Done], set_spee
     assert bench("--against", "HEAD", "--baseline", "x.json").status == 2
 
 
-def test_a_project_that_is_not_under_git_is_told_of_reports(bench: Callable[..., Done], project: Path) -> None:
+def test_a_project_without_git_is_pointed_to_reports(bench: Callable[..., Done], project: Path) -> None:
     done = bench("scale", "--against", "HEAD")
     assert (done.status, f"{project} is not under git" in done.err) == (2, True)
     assert "hint: --baseline takes a report" in done.err

@@ -186,7 +186,7 @@ class TestBundle:
         )
         return lambda *arguments, **environment: kjit(*arguments, first=first, **environment)
 
-    def test_it_is_written_told_and_used_without_a_compiler(self, kjit: Kjit, project: Path, forked: Forks) -> None:
+    def test_it_is_written_reported_and_used_without_a_compiler(self, kjit: Kjit, project: Path, forked: Forks) -> None:
         done = kjit("build", "--out", "kernels/prebuilt")
         assert done.returncode == 0
         assert done.stdout.splitlines()[-1].startswith("bundle kernels/prebuilt: 2 modules, 1 library, ")
@@ -345,7 +345,7 @@ class TestRecorded:
         done = kjit("build", "--from", str(file), "--target", "sim")
         assert "none of these ops has a CUDA source" in done.stderr
 
-    def test_names_of_ops_beside_it_and_an_empty_file_are_told(self, kjit: Kjit, tmp_path: Path) -> None:
+    def test_names_of_ops_beside_it_and_an_empty_file_are_errors(self, kjit: Kjit, tmp_path: Path) -> None:
         file = tmp_path / "used.jsonl"
         file.touch()
         assert f"Nothing to build: {file} lists no variant." in kjit("build", "--from", str(file)).stderr.replace(
@@ -389,7 +389,7 @@ class TestDryRun:
         (project / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
         assert "csrc/answer.h changed" in kjit("build", "--dry-run").stdout
 
-    def test_a_name_in_brackets_is_told_as_it_is(self, kjit: Kjit, project: Path) -> None:
+    def test_a_name_in_brackets_is_printed_unchanged(self, kjit: Kjit, project: Path) -> None:
         (project / "csrc" / "answer.h").write_text('#include "[b].h"\n')
         (project / "csrc" / "[b].h").write_text("#define ANSWER 42\n")
         kjit("build")
@@ -398,7 +398,7 @@ class TestDryRun:
 
 
 class TestJson:
-    def test_it_tells_everything_about_each_variant(self, kjit: Kjit) -> None:
+    def test_it_has_everything_about_each_variant(self, kjit: Kjit) -> None:
         document: Any = json.loads(kjit("build", "--json").stdout)
         first = document["variants"][0]
         assert (first["op"], first["arguments"], first["target"]) == ("answer", ["1"], "cpu")
@@ -416,7 +416,7 @@ class TestJson:
         assert {"imported", "declared"} <= set(done.stderr.splitlines())
         assert json.loads(kjit("clean-cache", "--stale", "--yes", "--json").stdout)["artifacts"] == []
 
-    def test_it_tells_failures(self, kjit: Kjit, project: Path) -> None:
+    def test_it_has_the_failures(self, kjit: Kjit, project: Path) -> None:
         (project / "csrc" / "answer.h").write_text("#define ANSWER oops\n")
         (project / "kernels" / "broken.py").write_text("import no_such_module\n")
         done = kjit("build", "--json")
@@ -457,7 +457,7 @@ class TestFailures:
         (project / "csrc" / "answer.h").write_text("#define ANSWER oops\n")
         stderr = kjit("build").stderr
         assert stderr.count("does not compile") == 2
-        assert stderr.count("'oops' was not declared") == 1
+        assert stderr.count("'oops'") == 1
         assert stderr.count("(as above)") == 1
 
     def test_an_error_that_two_variants_reach_in_other_ways_is_shown_once(self, kjit: Kjit, project: Path) -> None:

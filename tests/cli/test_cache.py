@@ -110,7 +110,7 @@ def test_an_unsafe_cache_is_refused(kjit: Kjit, cache_dir: Path) -> None:
     assert f"chmod -R go-w {cache_dir}`" in done.stderr
 
 
-def test_shared_caches_are_listed_counted_and_verified_behind_the_users_own(
+def test_shared_caches_are_listed_counted_and_verified_after_the_users_own(
     kjit: Kjit, cache_dir: Path, tmp_path: Path
 ) -> None:
     team = tmp_path / "team"

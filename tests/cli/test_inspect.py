@@ -60,7 +60,7 @@ def test_code_stands_below_the_source_line_that_it_comes_from(inspect: Inspect) 
 
 @pytest.mark.nvcc
 @pytest.mark.nightly
-def test_a_change_is_told_against_a_revision(inspect: Inspect, root: Path) -> None:
+def test_changes_since_a_revision_are_reported(inspect: Inspect, root: Path) -> None:
     assert inspect("scale", *ARCH, "--against", "HEAD").stdout.splitlines() == [
         "scale<fp32_t> cuda:sm_90a against HEAD",
         "  scale_kernel<float>: as it was",

@@ -53,7 +53,7 @@ def test_the_last_benchmark_is_shown_beside_what_is_built(kjit: Kjit, project: P
     assert row.endswith("707 us, 90% of peak bandwidth (2026-11-27)")
 
 
-def test_what_kjit_new_wrote_is_told(kjit: Kjit) -> None:
+def test_what_kjit_new_wrote_is_listed(kjit: Kjit) -> None:
     kjit("new", "bump_", "x: mut T[...], amount: const int = 1", "--dtypes", "int32,bf16", "--device", "cuda,cpu")
     op = listed(kjit)["bump_"]
     assert (op["pattern"], op["signature"]) == ("elementwise", "x: mut T[...], amount: const int = 1")

@@ -1,4 +1,4 @@
-"""`kjit profile`: what is refused, and what is told without counters."""
+"""`kjit profile`: what is refused, and what is reported without counters."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def benchmark(n, provider, device):
     assert "traceEvents" in json.loads(trace.read_text())
 
 
-def test_counters_that_are_not_permitted_are_told_apart_from_other_errors(
+def test_counters_that_are_not_permitted_are_distinguished_from_other_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -69,7 +69,7 @@ def test_counters_that_are_not_permitted_are_told_apart_from_other_errors(
         profile(project, tmp_path / "b.py", Point(sweep, {"n": 1}, "kjit"), tmp_path / "report.ncu-rep")
 
 
-def test_without_counters_the_time_the_share_and_the_trace_are_told(
+def test_without_counters_the_time_the_share_and_the_trace_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("kjit.bench.hardware.measure_copy", lambda _: 100.0)

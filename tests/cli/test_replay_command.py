@@ -42,7 +42,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> in
     return int(ended.value.code or 0)
 
 
-def test_what_differs_is_told_with_its_file(
+def test_a_difference_is_reported_with_its_file(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, monkeypatch, "test", folder) == 1
@@ -86,7 +86,7 @@ class Time:
         (["sanitize", "calls", "--sim", "--tool", "memcheck"], "--tool is for compute-sanitizer"),
     ],
 )
-def test_wrong_usage_is_told(
+def test_wrong_usage_is_an_error(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -97,7 +97,7 @@ def test_wrong_usage_is_told(
     assert message in capsys.readouterr().err
 
 
-def test_a_damaged_file_is_told_and_the_others_are_made(
+def test_a_damaged_file_is_reported_and_the_other_calls_are_made(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (right,) = [file for file in folder.glob("*scale-*.json") if "[2, 3]" in file.read_text()]
@@ -110,7 +110,7 @@ def test_a_damaged_file_is_told_and_the_others_are_made(
     assert "b.json is damaged, or not a recorded call" in said.err
 
 
-def test_a_call_that_fails_under_a_sanitizer_is_told(
+def test_a_call_that_fails_under_a_sanitizer_is_reported(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (right,) = [file for file in folder.glob("*scale-*.json") if "[2, 3]" in file.read_text()]

@@ -29,7 +29,7 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_an_op_goes_and_what_names_it_is_told(op: Path, kjit: Kjit) -> None:
+def test_an_op_is_removed_and_what_still_names_it_is_listed(op: Path, kjit: Kjit) -> None:
     preview = kjit("rm", "scale", "--dry-run")
     files = ["kernels/scale.py", "kernels/csrc/scale.cpp", "tests/test_scale.py", "benchmarks/bench_scale.py"]
     assert (preview.returncode, preview.stdout.splitlines()) == (0, files)

@@ -52,7 +52,7 @@ def test_nothing_is_found(kjit: Kjit, tested: Path) -> None:
     assert (tested.parents[1] / ".kjit" / ".gitignore").read_text() == "*\n"
 
 
-def test_a_mistake_a_failed_test_and_one_that_hangs_are_told(kjit: Kjit, tested: Path) -> None:
+def test_a_mistake_a_failed_test_and_one_that_hangs_are_reported(kjit: Kjit, tested: Path) -> None:
     tested.write_text(_WRONG)
     done = kjit("sanitize", "answer", "--sim", "--timeout", "8s")
     assert done.returncode == 1

@@ -151,7 +151,7 @@ def test_the_projects_root_can_be_imported_from(kjit_test: Run, project: Path) -
         (["tests/test_good.py"], "'tests/test_good.py' is a file, not the name of an op.", "kjit test good"),
     ],
 )
-def test_how_to_say_it_is_told(kjit_test: Run, arguments: list[str], error: str, hint: str) -> None:
+def test_the_hint_says_how_to_write_it(kjit_test: Run, arguments: list[str], error: str, hint: str) -> None:
     done = kjit_test(*arguments)
     assert done.returncode == 2
     assert f"error: {error}\nhint: {hint}\n" in done.stderr
@@ -182,11 +182,11 @@ def test_what_an_op_declares_is_built_before_its_tests(kjit_test: Run, declared:
     assert "built" not in kjit_test("answer").stderr
 
 
-def test_an_op_that_does_not_compile_has_no_test_run_and_its_error_told_once(kjit_test: Run, declared: Path) -> None:
+def test_an_op_that_does_not_compile_has_no_test_run_and_its_error_once(kjit_test: Run, declared: Path) -> None:
     declared.write_text("#define ANSWER oops\n")
     done = kjit_test("answer")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.count("'oops' was not declared in this scope") == 1
+    assert done.stderr.count("'oops'") == 1
     assert done.stderr.endswith("No test was run.\n")
 
 

@@ -6,6 +6,7 @@ Nothing is linked that kjit compiles apart: the headers' own functions are in th
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -18,13 +19,22 @@ VARIABLE = "KJIT_TEST_SANITIZED"
 """Set in processes with `environment`."""
 
 _FLAGS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O0", "-g1"]
+_SANITIZERS = {
+    "gcc": ("libasan.so",),
+    # Of a clang with one folder for all targets, and of one with a folder for each.
+    "clang": (f"libclang_rt.asan-{platform.machine()}.so", "libclang_rt.asan.so"),
+}
 
 
 def build(source: Path, folder: Path) -> Path:
     """The library made of `source`, whose exports tvm-ffi can load."""
     library = folder / f"{source.stem}.so"
     tvm_ffi = tvm_ffi_library()
-    command = [str(_compiler()), "-std=c++20", "-fPIC", "-shared", *_FLAGS, f"-I{kjit_include()}"]
+    command = [str(_toolchain().cxx.path), "-std=c++20", "-fPIC", "-shared", *_FLAGS, f"-I{kjit_include()}"]
+    if _toolchain().cxx.family == "clang":
+        sanitizer = _sanitizer()
+        assert sanitizer is not None
+        command += ["-shared-libsan", f"-Wl,-rpath,{sanitizer.parent}"]
     command += ["-isystem", str(tvm_ffi_include()), str(source), "-o", str(library)]
     command += [f"-L{tvm_ffi.parent}", "-ltvm_ffi", f"-Wl,-rpath,{tvm_ffi.parent}"]
     # The compiler itself is not to be watched.
@@ -37,8 +47,9 @@ def build(source: Path, folder: Path) -> Path:
 
 @cache
 def why_not() -> str:
-    """Why sanitized code cannot be loaded here; empty where it can."""
-    missing = [name for name in ("libasan.so", "libstdc++.so.6") if not _runtime(name).is_absolute()]
+    """Why sanitized code cannot be loaded here; empty if it can."""
+    missing = [] if _sanitizer() else ["library of the address sanitizer"]
+    missing += [] if _runtime("libstdc++.so.6") else ["libstdc++.so.6"]
     return f"the C++ compiler has no {' and no '.join(missing)}" if missing else ""
 
 
@@ -48,7 +59,7 @@ def environment() -> dict[str, str]:
     The sanitizer must come before everything else in a process, and libstdc++ with it: it looks for the function that
     throws exceptions as it starts. Python itself keeps much until the end, which is no leak of the cases'.
     """
-    preloaded = " ".join(str(_runtime(name)) for name in ("libasan.so", "libstdc++.so.6"))
+    preloaded = f"{_sanitizer()} {_runtime('libstdc++.so.6')}"
     return {
         **os.environ,
         VARIABLE: "1",
@@ -58,13 +69,21 @@ def environment() -> dict[str, str]:
     }
 
 
-def _compiler() -> Path:
-    return Toolchain.for_target(Target.cpu()).cxx.path
+def _toolchain() -> Toolchain:
+    return Toolchain.for_target(Target.cpu())
+
+
+def _sanitizer() -> Path | None:
+    return _runtime(*_SANITIZERS[_toolchain().cxx.family])
 
 
 @cache
-def _runtime(name: str) -> Path:
-    """Where the compiler has a library of its own; only the name where it has not."""
-    done = subprocess.run([str(_compiler()), f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-    found = Path(done.stdout.strip())
-    return found.resolve() if found.is_absolute() else found
+def _runtime(*names: str) -> Path | None:
+    """The compiler's own library of one of these names."""
+    for name in names:
+        command = [str(_toolchain().cxx.path), f"-print-file-name={name}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found = Path(done.stdout.strip())
+        if found.is_absolute():
+            return found.resolve()
+    return None

@@ -191,7 +191,7 @@ bool large_and_negative() {
          TensorView(&tensor).numel() == std::int64_t{1} << 33;
 }
 
-/// A description without memory behind it: `dtype` at `address`, any sizes and strides.
+/// A description without memory: `dtype` at `address`, any sizes and strides.
 struct Described {
   std::int64_t shape[2];
   std::int64_t strides[2];

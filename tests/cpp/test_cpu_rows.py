@@ -182,7 +182,7 @@ def test_what_never_streams_needs_no_word_of_it(module: Any) -> None:
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("row_size", [1, 3, 33, 200, 700])
-def test_of_a_large_table_rows_are_asked_for_ahead_and_none_behind_the_last(
+def test_of_a_large_table_rows_are_prefetched_and_none_after_the_last(
     row_size: int, streams: bool, way: str, module: Any
 ) -> None:
     table_size = 2**21 // (8 * row_size)

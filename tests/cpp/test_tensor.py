@@ -35,7 +35,7 @@ def test_a_mismatch_names_the_argument_the_place_and_where_the_symbol_was_bound(
     assert re.fullmatch(cause + r"\d+\) but got 9", second)
 
 
-def test_a_wrong_rank_dtype_and_layout_are_told(module: Any) -> None:
+def test_a_wrong_rank_dtype_and_layout_are_reported(module: Any) -> None:
     good = torch.zeros(4, 8)
     with refused("Tensor dimension mismatch: expected 2 but got 1"):
         module.two_tensors(good, torch.zeros(4))
@@ -142,7 +142,7 @@ def test_a_tensor_whose_elements_share_memory_may_not(module: Any, sizes: Any, s
         ("shifted", [(0,), (0,)], "shape#0('N+1'): expected at least 1 but got 0"),
     ],
 )
-def test_a_size_that_does_not_follow_is_told_with_the_numbers(
+def test_a_size_that_does_not_follow_is_reported_with_the_numbers(
     module: Any, export: str, shapes: list[tuple[int, ...]], message: str
 ) -> None:
     with refused(message):
@@ -305,7 +305,7 @@ def test_strides_of_every_kind_are_read_past_two_to_the_31(module: Any) -> None:
     assert module.strides_of_every_kind()
 
 
-def test_a_symbol_tells_its_value_or_that_it_has_none(module: Any) -> None:
+def test_a_symbol_has_its_value_or_none(module: Any) -> None:
     assert module.values_may_be_asked_for()
 
 

@@ -36,7 +36,7 @@ def test_a_passing_check_evaluates_no_argument(module: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["failing_check", "failing_runtime_check"])
-def test_a_failing_check_tells_place_and_values(module: Any, name: str) -> None:
+def test_a_failing_check_names_place_and_values(module: Any, name: str) -> None:
     module[name](1)
     with pytest.raises(RuntimeError, match=r"^Failed at utils_cases\.cpp:\d+: n must be positive, got -4$"):
         module[name](-4)

@@ -496,7 +496,7 @@ class TestRefusals:
             path.chmod(0o666)
         assert re.fullmatch(r"level-\w+\.so may be written by users other than its owner", package.find())
 
-    def test_a_bundle_is_trusted_as_far_as_the_package_that_it_is_in(self, package: Package) -> None:
+    def test_a_bundle_is_trusted_like_its_package(self, package: Package) -> None:
         for path in (package.folder, package.prebuilt, *package.prebuilt.iterdir()):
             path.chmod(0o777)
         assert package.find().endswith(".so")
@@ -597,7 +597,7 @@ class TestGpus:
             targets_of_bundle([Target.sim()])
 
     @pytest.mark.nvcc
-    def test_a_shared_library_has_the_code_of_each_architecture_and_what_each_needs_is_told(
+    def test_a_shared_library_has_the_code_of_each_architecture_and_reports_what_each_needs(
         self, tmp_path: Path, cache_dir: Path
     ) -> None:
         del cache_dir
@@ -714,7 +714,7 @@ class TestWriting:
         assert [path.read_text() for path in folder.glob("*.so")] == ["cuda:sm_90a b"]
         assert self.served(folder, self.SPEC, self.TARGET) == "cuda:sm_90a b"
 
-    def test_what_is_the_same_as_before_is_not_told(self, tmp_path: Path) -> None:
+    def test_what_is_unchanged_is_not_reported(self, tmp_path: Path) -> None:
         folder = tmp_path / BUNDLE
         self.write(folder)
         before = (folder / "index.json").read_bytes()
@@ -806,7 +806,7 @@ class TestWriting:
         with pytest.raises(UsageError, match=r"is not a bundle \(it contains '.cat.png.b886a69d'\)"):
             bundle_writer.check_folder(tmp_path / "photos")
 
-    def test_what_would_become_of_it_is_told_and_nothing_is_written(self, tmp_path: Path) -> None:
+    def test_a_preview_lists_the_changes_and_writes_nothing(self, tmp_path: Path) -> None:
         folder = tmp_path / BUNDLE
         self.write(folder)
         self.write(folder, spec=self.OTHER)
@@ -900,7 +900,7 @@ class TestWriting:
             self.write(folder, target=Target.cuda("10.0a"))
         assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
-    def test_two_modules_that_cannot_be_told_apart_are_refused(self, tmp_path: Path) -> None:
+    def test_two_modules_with_one_identity_are_refused(self, tmp_path: Path) -> None:
         other = Spec("fill", "1", cuda_files=["/y/fill.cuh"])
         built = [
             (Variant(self.SPEC, self.TARGET), artifact_of(tmp_path, self.SPEC, self.TARGET)),
@@ -929,7 +929,7 @@ class TestLoading:
         with caplog.at_level(logging.DEBUG, "kjit"):
             yield
 
-    def test_a_stale_bundle_is_told_once_and_the_edited_source_is_compiled(
+    def test_a_stale_bundle_is_reported_once_and_the_edited_source_is_compiled(
         self, package: Package, caplog: pytest.LogCaptureFixture
     ) -> None:
         package.header.write_text("#define FACTOR 10\n")

@@ -25,7 +25,7 @@ def header_of(spec: Spec) -> Path:
 
 
 class TestExpectedSeconds:
-    def test_a_build_tells_how_long_the_next_one_will_take(
+    def test_the_time_of_a_build_is_the_estimate_for_the_next_one(
         self, store: Store, tmp_path: Path, answer_op: WriteOp
     ) -> None:
         spec = answer_op(tmp_path)

@@ -25,7 +25,7 @@ def test_a_version_fits_from_that_it_was_compiled_with_on_in_its_series(
 
 
 @pytest.mark.parametrize("name", ["system", "machine"])
-def test_another_kind_of_machine_is_told(name: str) -> None:
+def test_another_kind_of_machine_is_reported(name: str) -> None:
     here = this_machine()[name]
     assert differences_of_machines(this_machine() | {name: "other"}) == (f"it was built for other, and this is {here}",)
 

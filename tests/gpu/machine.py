@@ -21,7 +21,7 @@ DEVICE = "cuda" if SIMULATOR is None else "cpu"
 
 
 def many(count: int) -> int:
-    """So many rows or elements as keep a GPU busy; a twentieth in the simulator, which does with fewer."""
+    """A number of rows or elements that keeps a GPU busy; a twentieth in the simulator, which needs fewer."""
     return count if SIMULATOR is None else count // 20
 
 
@@ -33,7 +33,7 @@ DEVICE_COUNT = torch.cuda.device_count() if SIMULATOR is None else 1
 
 
 def properties(index: int = 0) -> Any:
-    """What torch knows of a GPU, as far as the tests ask for it; the simulated one is an H200."""
+    """What the tests need of torch's properties of a GPU; the simulated one is an H200."""
     if SIMULATOR is None:
         return torch.cuda.get_device_properties(index)
     return SimpleNamespace(
@@ -47,6 +47,6 @@ def properties(index: int = 0) -> Any:
 
 
 def synchronize() -> None:
-    """Wait for the GPU, which tells of errors that it has met; the simulator has told already."""
+    """Wait for the GPU, which then reports errors of kernels; the simulator has reported them before."""
     if SIMULATOR is None:
         torch.cuda.synchronize()

@@ -28,7 +28,7 @@ __global__ void visit_kernel(int32_t* visits, const host::row::Pieces pieces) {
   }
 }
 
-/// `most` above 0: so many pieces at most are side by side in x.
+/// `most` above 0: at most `most` pieces are side by side in x.
 template <int kVec>
 void visit(TensorView visits, int64_t rows, int64_t size, int64_t most) {
   using namespace host;

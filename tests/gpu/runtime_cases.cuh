@@ -90,7 +90,7 @@ void run_per_device(DLDevice device, bool fails) {
   runtime::init_per_device(device, [&] {
     ++runs;
     RuntimeDeviceCheck(cudaGetDevice(&ran_on));
-    RuntimeCheck(!fails, "as told");
+    RuntimeCheck(!fails, "as requested");
   });
 }
 void run_without_cache(std::int64_t device) {

@@ -94,7 +94,7 @@ def test_the_largest_y_is_launched(module: Any) -> None:
 
 
 @pytest.mark.parametrize("kib", [1, 48, 64, 160])
-def test_dynamic_shared_memory_is_enabled_as_far_as_the_gpu_has_it(module: Any, kib: int) -> None:
+def test_dynamic_shared_memory_is_enabled_up_to_the_limit_of_the_gpu(module: Any, kib: int) -> None:
     limit = properties().shared_memory_per_block_optin
     data = torch.arange(kib * 256, dtype=torch.float32, device=DEVICE)
     if kib * 1024 > limit:
@@ -221,7 +221,7 @@ def test_an_array_is_a_kernel_parameter(module: Any) -> None:
     assert out.tolist() == [0.5, 1.5, 2.5]
 
 
-def test_check_cuda_tells_error_and_words(module: Any) -> None:
+def test_check_cuda_names_the_error_and_its_words(module: Any) -> None:
     with pytest.raises(RuntimeError, match=r"CUDA error: invalid argument\. in a test"):
         module.check_cuda()
 

@@ -2,7 +2,7 @@
 
 The bound. Both sides see the same rounded inputs. The sum of n squares in float has a relative error of at most
 (n + 1) * 2^-24 (Higham, "Accuracy and Stability of Numerical Algorithms", 2nd edition, section 4.2; all terms are
-positive), of which half is left behind the square root; a thread adds at most 64 squares in a row and the rest in a
+positive), of which half is left after the square root; a thread adds at most 64 squares in a row and the rest in a
 tree, so that 128 stands for n here. The division, the sum with eps, rsqrt (2 units) and the two products add 8 units of
 2^-24. That is below 2^-17. The last step rounds to the dtype: half a unit in its last place.
 """

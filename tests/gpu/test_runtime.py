@@ -160,7 +160,7 @@ def test_an_action_runs_once_for_a_device_and_again_after_a_failure(module: Any)
     device = tvm_ffi.device("cuda:0")
     before = module.runs_so_far()
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="as told"):
+        with pytest.raises(RuntimeError, match="as requested"):
             module.run_per_device(device, True)
     for _ in range(3):
         module.run_per_device(device, False)
@@ -203,7 +203,7 @@ def test_a_carveout_is_set(module: Any, percent: int) -> None:
 
 
 @pytest.mark.parametrize(("threads", "kib"), [(1024, 0), (256, 8), (128, 40)])
-def test_l1_is_preferred_as_far_as_the_occupancy_stays(module: Any, threads: int, kib: int) -> None:
+def test_l1_is_preferred_unless_it_costs_occupancy(module: Any, threads: int, kib: int) -> None:
     assert 0 <= module.prefer_l1(threads, kib * KIB) <= 100
 
 

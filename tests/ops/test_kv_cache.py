@@ -46,7 +46,7 @@ def test_rows_are_where_the_slots_say(
     assert torch.equal(layers, expected)
 
 
-def test_a_slot_behind_the_cache_is_skipped(device: str) -> None:
+def test_a_slot_past_the_end_of_the_cache_is_skipped(device: str) -> None:
     k = torch.ones(2, 8, device=device)
     room = torch.zeros(4, 8, device=device)
     store_kv_cache(k, k, room[:3], room[:3], torch.tensor([3, 2**31 - 1], dtype=torch.int32, device=device))

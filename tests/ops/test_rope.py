@@ -94,7 +94,7 @@ def test_qknorm(tokens: int, heads: tuple[int, int], dtype: torch.dtype, dim: in
     ],
 )
 @pytest.mark.parametrize(("tokens", "heads"), [(0, (4, 2)), (1, (5, 1)), (65, (8, 2))])
-def test_rope_alone_and_behind_a_norm(
+def test_rope_alone_and_after_a_norm(
     tokens: int,
     heads: tuple[int, int],
     dtype: torch.dtype,

@@ -99,7 +99,7 @@ def test_a_line_that_is_no_record_is_named(project: Path, file: Path, line: str)
         recorded.read(file, find_project(project))
 
 
-def test_what_is_gone_is_told_and_the_rest_is_read(project: Path, file: Path) -> None:
+def test_what_no_longer_exists_is_reported_and_the_rest_is_read(project: Path, file: Path) -> None:
     lines = [
         {"op": "recorded_kernels.op:_gone", "values": {}},
         {"op": "no_such_package.op:_op", "values": {}},

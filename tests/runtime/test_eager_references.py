@@ -2,7 +2,7 @@
 
 A reference that is kept is a leak; one that is lost ends in a crash far from here. The references to objects are
 counted around many calls. A debug build of Python (Debian's package python3-dbg) also counts those to all objects
-together, as far as what runs is compiled for it: torch is not, and what is counted so runs none of it.
+together, but only in code that is compiled for it: torch is not, and what is counted so runs none of it.
 """
 
 from __future__ import annotations

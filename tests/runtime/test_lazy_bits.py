@@ -1,4 +1,4 @@
-"""kjit.runtime.lazy_bits: modules are told where torch says that a tensor is not what lies in memory."""
+"""kjit.runtime.lazy_bits: modules see torch's bits for tensors that differ from their memory."""
 
 from __future__ import annotations
 

@@ -416,7 +416,7 @@ class TestRecords:
         miss.ensure_built(op.variant, build_directory=op.cache)
         assert op.record.stat() == before
 
-    def test_it_has_no_date_of_a_header_that_tells_too_little(
+    def test_it_has_no_date_of_a_header_if_the_date_is_too_recent(
         self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # As on a disk whose dates are whole seconds: the content is compared each time.

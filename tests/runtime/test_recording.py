@@ -117,7 +117,7 @@ def test_it_is_written_before_the_kernel_runs_and_named_as_the_last(folder: Path
     assert "scaled" in json.loads(last.read_text())["last"]
 
 
-def test_of_every_so_many_calls_one_is_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_every_n_calls_is_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KJIT_RECORD_EVERY", "3")
     op = make_op()
     for count in range(7):

@@ -177,7 +177,7 @@ def test_torch_that_is_imported_already_is_taken(project: Path, run: Run) -> Non
     assert "kernels.op" in done.stdout
 
 
-def test_where_torch_is_not_installed_its_error_is_told(project: Path, run: Run) -> None:
+def test_without_torch_its_import_error_is_reported(project: Path, run: Run) -> None:
     (project / "kernels" / "op.py").write_text(HEAD)
     hidden = "import importlib.util as util\nfind = util.find_spec\n"
     hidden += "util.find_spec = lambda name, *of: None if name == 'torch' else find(name, *of)\n"

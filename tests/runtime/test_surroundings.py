@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from forked import Forks
 
+from kjit.engine.toolchain.compilers import find_cxx
 from kjit.spec import Spec
 
 WriteOp = Callable[..., Spec]
@@ -61,9 +63,10 @@ def test_a_compile_error_there_names_absolute_paths(
     spec = answer_op(tmp_path / "project")
     header = Path(spec.cpp_files[0]).with_suffix(".h")
     header.write_text("#define ANSWER oops\n")
-    assert (
-        f"\n{header}:1:16: error: 'oops' was not declared" in forked.run(_LOAD, header.with_suffix(".cpp"), gone).stdout
-    )
+    source = header.with_suffix(".cpp")
+    # g++ names the macro, clang its use.
+    place = f"{source}:6:16" if find_cxx().family == "clang" else f"{header}:1:16"
+    assert re.search(f"^{re.escape(place)}: error: .*'oops'", forked.run(_LOAD, source, gone).stdout, re.MULTILINE)
 
 
 def test_a_relative_cache_folder_there_is_an_error_that_says_so(
@@ -87,7 +90,7 @@ def test_a_folder_that_the_locale_cannot_name_is_built_in_and_cached_in(
     header.write_text("#define ANSWER 43\n")
     assert load_anew(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout == "43\n"
     header.write_text("#define ANSWER oops\n")
-    assert "'oops' was not declared in this scope" in load_anew(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout
+    assert "'oops'" in load_anew(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout
 
 
 def test_what_the_locale_cannot_print_is_printed_as_bytes_of_a_path_and_escapes_of_a_text() -> None:

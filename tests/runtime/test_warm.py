@@ -1,4 +1,4 @@
-"""kjit.warm: what a server needs is loaded ahead of its first request, and what cannot be is told."""
+"""kjit.warm: what a server needs is loaded before its first request, and failures are reported."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_recorded_calls_are_made_once_on_zeros(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("cache_dir")
-def test_without_compiling_the_rest_is_loaded_and_what_is_missing_is_told(
+def test_without_compiling_the_rest_is_loaded_and_missing_variants_are_reported(
     op: Any, package: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = Variant(op.spec(1), targets_of_bundle([Target.cpu()])[0])
@@ -147,7 +147,7 @@ def test_what_is_not_built_is_compiled_where_it_may_be(op: Any) -> None:
     assert kjit.stats()["answer"]["compiles"] == 2
 
 
-def test_an_op_without_a_source_for_the_device_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_without_a_source_for_the_device_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @kjit.module(variants=kjit.product(n=[1]))
     def _op(n: int) -> Spec:
         return Spec("op", str(n), cuda_files=[tmp_path / "op.cu"])

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import torch
@@ -183,7 +182,7 @@ def random_ops(pattern: str, numbers: Iterable[int]) -> list[Op]:
     return [Op(f"op{number}", str(signature_for(pattern, number)), pattern=pattern) for number in numbers]
 
 
-def check_together(project: Path, ops: Sequence[Op], device: Literal["cpu", "cuda"], variants: int = 1) -> None:
+def check_together(project: Path, ops: Sequence[Op], device: str, variants: int = 1) -> None:
     """Hold the first variants of many ops against a compiler that takes every warning for an error, in one unit."""
     write_all(project, [replace(op, devices=device) for op in ops])
     target = Target.cpu() if device == "cpu" else Target.cuda("9.0a")
@@ -287,7 +286,7 @@ def test_a_kernel_keeps_its_arrays_in_registers(project: Path, op: Op) -> None:
     "dtype", ["bf16", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("fp32", "fp16"))]
 )
 def test_each_vector_of_a_row_is_read_by_one_load(project: Path, dtype: str) -> None:
-    """A choice between two, by what was fetched ahead, lets compilers put other reads behind what uses these."""
+    """A choice between two, by what was fetched ahead, lets compilers put other reads after what uses these."""
     Op("rms_norm", pattern="rowwise", devices="cuda", dtypes=dtype).write(project)
     (variant,) = variants_of(project, "rms_norm", Target.cuda("9.0a"))
     spec = variant.spec

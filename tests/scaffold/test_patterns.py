@@ -35,7 +35,7 @@ def test_what_no_other_pattern_serves_is_offered_a_kernel_of_its_own(text: str, 
     check_signature(parse_signature(text), PATTERNS["custom"], "an_op")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(signature=signatures())
 def test_a_pattern_serves_a_signature_or_says_why_not_and_what_would_do(tmp_path: Path, signature: Signature) -> None:
     for pattern in PATTERNS:

@@ -17,7 +17,7 @@ from kjit.signature.signature import SignatureError
 
 
 def of_many(inputs: int, numbers: int, outputs: int) -> str:
-    """A signature with so many of each."""
+    """A signature with these numbers of parameters."""
     parts = [*(f"x{n}: T[N]" for n in range(inputs)), *(f"n{n}: int = {n}" for n in range(numbers))]
     return f"{', '.join(parts)} -> {', '.join(f'out{n}: T[N]' for n in range(outputs))}"
 
@@ -32,7 +32,7 @@ def test_an_op_has_at_most_64_parameters_and_outputs(tmp_path: Path, inputs: int
         assert text[caught.value.column :].startswith(f"out{more[2] - 1}:")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     defaults=st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**64), 2**64), max_size=3),
     counts=st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(1, 3)) | st.just((2, 58, 2)),

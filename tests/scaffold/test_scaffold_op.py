@@ -176,7 +176,7 @@ def test_a_namespace_package_above_stays_one(tmp_path: Path) -> None:
     assert (tmp_path / "space" / "kernels" / "__init__.py").exists()
 
 
-def test_a_project_in_which_pytest_would_not_find_the_package_is_told_so(tmp_path: Path) -> None:
+def test_a_project_in_which_pytest_would_not_find_the_package_has_a_hint(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
     scaffold = scaffold_op("scale", start=tmp_path)
     assert "`pytest` does not find the package 'kernels'" in scaffold.notes[0]

@@ -422,7 +422,7 @@ def followed(text: str, error: SignatureError) -> Signature:
         ("x: T[N], dtype: int -> out: T[N]", "would hide", "for example: in_dtype"),
     ],
 )
-def test_what_other_languages_write_is_told_how_to_write_here(text: str, reason: str, hint: str) -> None:
+def test_a_spelling_of_another_language_has_a_hint_how_to_write_it_here(text: str, reason: str, hint: str) -> None:
     with pytest.raises(SignatureError) as caught:
         parse_signature(text)
     assert reason in caught.value.reason

@@ -32,7 +32,7 @@ def load(folder: str, mode: str) -> Any:
 
 
 def run(module: Any, case: str) -> dict[str, Any]:
-    """What the case raised, and whether a right kernel does its work behind it."""
+    """What the case raised, and whether a correct kernel works after it."""
     report = ""
     try:
         module[case](torch.zeros(128))

@@ -1,4 +1,4 @@
-"""Clusters in the simulator: each planted mistake is told, with the checks or without, and sizes are as on an H200.
+"""Clusters in the simulator: each planted mistake is reported, with the checks or without, and sizes are as on an H200.
 
 What works is in tests/gpu/test_cluster.py, for GPUs too."""
 
@@ -92,7 +92,7 @@ def place(mark: str) -> str | None:
 
 
 @pytest.mark.parametrize("case", MISTAKES)
-def test_a_mistake_is_told(module: Any, checks: bool, case: str) -> None:
+def test_a_mistake_is_reported(module: Any, checks: bool, case: str) -> None:
     for _ in range(2):  # nothing is left of a launch that has failed
         report = report_of(module[case], gpu())
         for words in MISTAKES[case]:

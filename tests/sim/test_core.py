@@ -1,4 +1,4 @@
-"""The simulator's core: the model of threads, what CUDA has beside kjit's headers, and how mistakes are told."""
+"""The simulator's core: the model of threads, what CUDA has beside kjit's headers, and reports of mistakes."""
 
 from __future__ import annotations
 
@@ -321,7 +321,7 @@ def test_a_fused_product_and_sum_is_rounded_once(module: Any, name: str) -> None
     assert torch.equal(out, exact.to(dtype))
 
 
-def test_threads_that_wait_for_different_things_are_told_apart(module: Any) -> None:
+def test_threads_that_wait_for_different_things_are_listed_apart(module: Any) -> None:
     with pytest.raises(RuntimeError, match=r"no thread of block \(\d, 0, 0\) can go on:") as caught:
         module.barrier_for_some(gpu(), 40)
     assert "threads 0 to 39 wait at __syncthreads" in str(caught.value)

@@ -120,7 +120,7 @@ def test_the_fast_tests_are_files_and_folders_that_exist(tool: Any) -> None:
     assert all((ROOT / path).exists() for path in (*paths, *tool.NOT_FAST))
 
 
-def test_a_lower_bound_that_nothing_ran_with_is_told(tool: Any, declared: Any) -> None:
+def test_a_lower_bound_that_nothing_ran_with_is_reported(tool: Any, declared: Any) -> None:
     rows = tool.rows_of(declared, {})[:2]
     rows[0].versions = {"torch": "2.6.0+cpu", "rich": "13.1.0", "pandas": "2.0.0.post1", "tomli": "2.0.0"}
     rows[1].versions = {"torch": "2.15.0", "rich": "13.0.0", "pandas": "2.3.3", "tomli": "2.4.0"}

@@ -185,7 +185,7 @@ std::uint64_t block_of(const Launch& launch, std::uint64_t cluster, std::uint32_
   return x + launch.grid.x * (y + launch.grid.y * z);
 }
 
-/// Waits until it is known whether all OS threads of the launch have started; returns whether they have.
+/// Waits until all OS threads of the launch have started, or one could not; returns whether all have.
 bool await_all(Launch& launch) {
   pthread_mutex_lock(&launch.grid_mutex);
   while (!launch.is_manned && !launch.failed) pthread_cond_wait(&launch.grid_moved, &launch.grid_mutex);

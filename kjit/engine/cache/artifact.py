@@ -190,11 +190,11 @@ def _fault(record: dict[str, Any]) -> str | None:
 class Record(Mapping[str, object]):
     """A record whose second and third lines are parsed on first use."""
 
-    def __init__(self, summary: dict[str, object], compared: bytes, told: bytes) -> None:
+    def __init__(self, summary: dict[str, object], compared: bytes, rest: bytes) -> None:
         """The first line parsed, the second and the third as text."""
         self._parsed = summary
         self._compared = compared
-        self._told = told
+        self._rest = rest
 
     @property
     def reads(self) -> Reads:
@@ -215,10 +215,10 @@ class Record(Mapping[str, object]):
         return len(self._whole())
 
     def _whole(self) -> dict[str, object]:
-        if self._told:
+        if self._rest:
             # The record's checksum was right.
-            self._parsed.update(json.loads(b"{" + self._compared + self._told))
-            self._told = b""
+            self._parsed.update(json.loads(b"{" + self._compared + self._rest))
+            self._rest = b""
         return self._parsed
 
 

@@ -123,8 +123,8 @@ def _unbound_steps(spec: Spec, toolchain: Toolchain, objects: tuple[str, ...]) -
     compiler = str(toolchain.cxx.path)
     libraries = resolve(link_flags(toolchain, spec), toolchain)
     # Last, so that they take precedence: report undefined symbols, and link anyway.
-    told = ("-Wl,-z,lazy", "-Wl,-z,defs", "-Wl,--warn-unresolved-symbols", "-Wl,--no-demangle")
-    link = (compiler, "-o", library, *objects, *libraries, *told)
+    reports = ("-Wl,-z,lazy", "-Wl,-z,defs", "-Wl,--warn-unresolved-symbols", "-Wl,--no-demangle")
+    link = (compiler, "-o", library, *objects, *libraries, *reports)
     program = str(Path(unbound.__file__).resolve())
     version_script = ((EXPORTS_SCRIPT, _EXPORTS),)
     yield Step(

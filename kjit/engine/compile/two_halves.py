@@ -188,17 +188,17 @@ def _call_of_host(signature: str, unit: str) -> str | None:
     """nvcc's message for a kernel that calls a host function, which with NVRTC only ptxas notices; None if the call is
     something else."""
     if signature.startswith("__cudaCDP"):
-        told = "a kernel launches a kernel, which needs linked device code (-rdc=true); kjit does not link device code"
+        error = "a kernel launches a kernel, which needs linked device code (-rdc=true); kjit does not link device code"
         places = ((file, line) for file, line, text in _own_code(unit) if "<<<" in text)
-        return "".join(f"{file}({line}): error: {told}\n\n" for file, line in itertools.islice(places, 1)) or None
+        return "".join(f"{file}({line}): error: {error}\n\n" for file, line in itertools.islice(places, 1)) or None
     name = re.escape(base_name(signature))
     if re.search(rf"\b__device__\b[^;{{}}]*\b{name}\s*\(", unit) is not None:
         return None  # a device function without a definition
     for file, line, text in _own_code(unit):
         if (call := re.search(rf"\b{name}\s*\(", text)) is not None:
             place = f"{file}({line}): error: "
-            told = f'calling a __host__ function("{signature}") from code for the device is not allowed'
-            return f"{place}{told}\n{text}\n{' ' * call.start()}^\n"
+            error = f'calling a __host__ function("{signature}") from code for the device is not allowed'
+            return f"{place}{error}\n{text}\n{' ' * call.start()}^\n"
     return None
 
 

@@ -47,7 +47,7 @@ _EDG_REQUIRED = re.compile(
 _GNU_SOURCE = re.compile(r"\s*\d+ \|(?P<code>.*)")
 _GNU_MARKER = re.compile(r"\s*\|(?P<marker>[ ~^]*\^[ ~^]*)")
 _PTXAS = re.compile(r"ptxas (?:(?P<file>.+), line (?P<line>\d+); )?(?P<severity>error|fatal|warning)\s*: (?P<text>.*)")
-_LINKER = re.compile(r"(?:\S*/)?(?:ld(?:\.\w+)?|mold): (?P<text>.*)")
+_LINKER = re.compile(r"(?:\S*/)?(?:[\w-]+-)?(?:ld(?:\.\w+)?|mold): (?P<text>.*)")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(?P<name>[^']+)")
 _DEFINED_TWICE = re.compile(
     r"(?P<second>\S+?):.*multiple definition of [`'](?P<name>[^']+)'; (?P<first>.+?): first defined"

@@ -86,7 +86,7 @@ def sim_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
             if toolchain.cxx.family == "gcc"
             else ["-mllvm", "-tsan-distinguish-volatile=1"]
         )
-        # Else g++ inlines the copy, and it is not checked.
+        # Otherwise g++ inlines copies, unchecked. Such a call is redirected to the checker (kjit_sim/sim.h).
         flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
     if toolchain.cxx.family == "clang":
         flags.append("-Qunused-arguments")

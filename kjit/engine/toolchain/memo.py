@@ -65,7 +65,7 @@ class Memo:
         return answer
 
     def known(self, program: Stamp, question: str) -> list[str] | None:
-        """The answer to `question` about `program`, if it is known."""
+        """The remembered answer to `question` about `program`."""
         answer = self._about(program).get(question)
         is_answer = isinstance(answer, list) and all(isinstance(item, str) for item in answer)
         return answer if is_answer else None  # type: ignore[return-value]

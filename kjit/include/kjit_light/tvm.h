@@ -452,10 +452,10 @@ struct KjitName {
   const char* text = nullptr;
   int optionals = 0;
 
-  void append_to(std::string& told) const {
-    for (int i = 0; i < optionals; ++i) told += "Optional<";
-    told += text;
-    told.append(static_cast<std::size_t>(optionals), '>');
+  void append_to(std::string& out) const {
+    for (int i = 0; i < optionals; ++i) out += "Optional<";
+    out += text;
+    out.append(static_cast<std::size_t>(optionals), '>');
   }
 };
 
@@ -616,17 +616,17 @@ struct Signature {
 
   /// `add(0: DLTensor*, 1: int) -> void`
   TVM_FFI_COLD_CODE TVM_FFI_NO_INLINE std::string text() const {
-    std::string told = function;
-    told += '(';
+    std::string out = function;
+    out += '(';
     for (std::int32_t i = 0; i < count; ++i) {
-      if (i != 0) told += ", ";
-      told += std::to_string(i);
-      told += ": ";
-      parameters[i].append_to(told);
+      if (i != 0) out += ", ";
+      out += std::to_string(i);
+      out += ": ";
+      parameters[i].append_to(out);
     }
-    told += ") -> ";
-    result.append_to(told);
-    return told;
+    out += ") -> ";
+    result.append_to(out);
+    return out;
   }
 };
 

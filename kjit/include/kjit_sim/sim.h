@@ -25,8 +25,14 @@ int printf(const char*, ...) __asm__("kjit_sim_printf");
 }
 #endif
 
+#if defined(__has_feature) && !defined(__SANITIZE_THREAD__)
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1  // clang 20 defines it as g++ does; earlier ones do not
+#endif
+#endif
+
 #ifdef __SANITIZE_THREAD__
-// g++ instruments accesses, but not those of these functions (clang does): they are redirected to the checker.
+// Accesses are instrumented, but not those of these functions: they are redirected to the checker.
 extern "C" {
 void* memcpy(void*, const void*, std::size_t) noexcept __asm__("__tsan_memcpy");
 void* memmove(void*, const void*, std::size_t) noexcept __asm__("__tsan_memmove");

@@ -140,7 +140,7 @@ class TestAgain:
         )
         assert (first.is_repeated, second.is_repeated) == (False, True)
 
-    def test_another_process_is_told_too(self, store: Store, broken: Variant, forked: Forks) -> None:
+    def test_another_process_raises_it_too(self, store: Store, broken: Variant, forked: Forks) -> None:
         first = fail(broken, store)
         assert told_by_another_process(broken, forked) == (f"True {first.message}", "")
 
@@ -168,7 +168,9 @@ class TestAgain:
         assert "nothere.h" in first.message
         assert (second.message, third.message, third.is_repeated) == (first.message, first.message, True)
 
-    def test_another_process_is_told_of_a_missing_header(self, store: Store, broken: Variant, forked: Forks) -> None:
+    def test_another_process_raises_the_error_of_a_missing_header(
+        self, store: Store, broken: Variant, forked: Forks
+    ) -> None:
         header_of(broken).unlink()
         first = fail(broken, store)
         assert told_by_another_process(broken, forked) == (f"True {first.message}", "")
@@ -289,7 +291,7 @@ class TestChanged:
         assert not fail(broken, store).is_repeated
         assert len(compiles) == 2
 
-    def test_the_same_op_at_another_place_is_told_its_own_places(
+    def test_the_same_op_in_another_folder_has_an_error_with_its_own_paths(
         self, store: Store, broken: Variant, tmp_path: Path, answer_op: WriteOp
     ) -> None:
         fail(broken, store)

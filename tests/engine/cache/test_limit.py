@@ -33,7 +33,7 @@ class Cache:
         self._write_op = write_op
 
     def add(self, op: str, hours: float = 0.0) -> Artifact:
-        """Publish an artifact, last used so many hours ago."""
+        """Publish an artifact, last used that many hours ago."""
         artifact = publish(self.store, key_of(self._write_op(self._project, op)), os.urandom(100 * KIB))
         age(artifact, hours * 3600)
         return artifact
@@ -194,7 +194,7 @@ def test_a_sum_that_cannot_be_kept_does_not_stop_a_build(cache: Cache, monkeypat
     assert cache.add("a").library.is_file()
 
 
-def test_a_mistake_in_the_limit_is_told_before_anything_is_compiled(
+def test_a_mistake_in_the_limit_is_reported_before_anything_is_compiled(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_limit(monkeypatch, "plenty")

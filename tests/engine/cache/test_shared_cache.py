@@ -1,4 +1,4 @@
-"""KJIT_SHARED_CACHE_DIR: a cache that others fill is used, never written, and only as far as it can be trusted."""
+"""KJIT_SHARED_CACHE_DIR: a cache that others fill is used if it can be trusted, and never written."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_build_folder_that_was_named_asks_nobody(team: Artifact, key: Key, tmp
 class TestTrust:
     @pytest.mark.parametrize("mode", [0o775, 0o757])
     @pytest.mark.parametrize("part", ["", "v1"])
-    def test_one_that_others_may_write_to_is_refused_with_what_mends_it(
+    def test_one_that_others_may_write_to_is_refused_with_the_command_that_fixes_it(
         self, team: Artifact, key: Key, tmp_path: Path, mode: int, part: str
     ) -> None:
         del team

@@ -267,7 +267,7 @@ class TestFolders:
 
     @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
     @pytest.mark.parametrize("inner", ["", "v1"])
-    def test_a_cache_that_others_may_write_to_is_refused_with_the_command_that_mends_it(
+    def test_a_cache_that_others_may_write_to_is_refused_with_the_command_that_fixes_it(
         self, tmp_path: Path, mode: int, inner: str
     ) -> None:
         (tmp_path / "cache" / "v1").mkdir(parents=True, mode=0o700)
@@ -284,7 +284,7 @@ class TestFolders:
             Store.open(tmp_path / "cache")
 
     @pytest.mark.parametrize("depth", [1, 2, 3])
-    def test_a_folder_above_an_artifact_that_others_may_write_to_is_refused_with_what_mends_all_of_the_cache(
+    def test_a_folder_above_an_artifact_that_others_may_write_to_is_refused_with_the_command_that_fixes_the_cache(
         self, store: Store, key: Key, depth: int
     ) -> None:
         folder = [publish(store, key).folder, *publish(store, key).folder.parents][depth]
@@ -716,7 +716,7 @@ class TestLinks:
         assert everything_in(outside) == before
 
     @pytest.mark.parametrize("depth", range(1, 4))
-    def test_nothing_is_loaded_from_behind_a_link(self, store: Store, key: Key, outside: Path, depth: int) -> None:
+    def test_nothing_is_loaded_through_a_link(self, store: Store, key: Key, outside: Path, depth: int) -> None:
         inner = ("cpu", "answer", key.key1)[:depth]
         self.link(store, "/".join(inner), outside.joinpath(*inner[1:]))
         (record,) = outside.rglob("record.json")
@@ -734,7 +734,7 @@ class TestLinks:
         )
 
     @pytest.mark.parametrize("inner", ["staging", "support", "locks"])
-    def test_what_lies_behind_a_link_is_not_swept(self, store: Store, key: Key, outside: Path, inner: str) -> None:
+    def test_the_target_of_a_link_is_not_swept(self, store: Store, key: Key, outside: Path, inner: str) -> None:
         self.link(store, inner, outside / inner)
         before = everything_in(outside)
         assert store.sweep() == 0
@@ -757,7 +757,9 @@ class TestLinks:
         assert (everything_in(tmp_path / "project") if before else {}) == before
 
     @pytest.mark.parametrize("inner", ["staging", "locks", "cpu"])
-    def test_nothing_is_built_or_put_behind_a_link(self, store: Store, key: Key, outside: Path, inner: str) -> None:
+    def test_nothing_is_built_or_published_through_a_link(
+        self, store: Store, key: Key, outside: Path, inner: str
+    ) -> None:
         self.link(store, inner, outside / "plain")
         before = everything_in(outside)
         with pytest.raises(CacheError, match="is a symbolic link"):

@@ -474,7 +474,7 @@ class TestFailures:
             compile_variant(Variant(Spec("answer", cpp_files=[source]), Target.cpu()), toolchain, staging)
         return caught
 
-    def test_a_compiler_that_was_killed_is_told_from_an_error(
+    def test_a_killed_compiler_is_distinguished_from_an_error(
         self, source: Path, staging: Path, tmp_path: Path
     ) -> None:
         words = "g++: fatal error: Killed signal terminated program cc1plus"
@@ -487,7 +487,7 @@ class TestFailures:
         assert isinstance(caught.value, CacheError)
         assert caught.value.message.startswith("No space is left on the disk")
 
-    def test_a_tool_that_fails_without_a_reason_on_a_disk_that_is_nearly_full_is_told_as_a_guess(
+    def test_a_full_disk_is_a_guess_if_a_tool_fails_without_a_reason_and_the_disk_is_nearly_full(
         self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         toolchain = self.fake_compiler(tmp_path, "echo 'collect2: error: ld returned 1 exit status'; exit 1")

@@ -24,7 +24,7 @@ from kjit.spec import CudaArch, Target
         (["-nonsense"], [("-nonsense", None)]),
     ],
 )
-def test_what_nvcc_does_not_know_is_told_with_what_was_meant(
+def test_an_option_that_nvcc_does_not_know_is_reported_with_the_likely_one(
     words: list[str], said: list[tuple[str, str | None]]
 ) -> None:
     assert list(unknown_to_nvcc(words)) == said

@@ -77,7 +77,7 @@ def machine_code(path: Path) -> bytes:
     return subprocess.run(["objdump", "-dr", "--no-show-raw-insn", path], capture_output=True, check=True).stdout
 
 
-def test_an_ops_own_code_begins_behind_all_headers_that_come_before_it() -> None:
+def test_an_ops_own_code_begins_after_all_headers_before_it() -> None:
     place = own_code(UNIT)
     assert UNIT[place:].startswith('# 2 "/op/op.cuh" 2\n\nint answer')
     assert own_code("int x;\n") == 0
@@ -119,7 +119,7 @@ def test_machine_code_is_the_same_with_precompiled_headers(headers: HostHeaders,
         assert (machine_code(tmp_path / "unit.o") == plain) == (unit is UNIT)
 
 
-def test_a_mistake_is_told_in_the_same_words_and_the_headers_stay(headers: HostHeaders, tmp_path: Path) -> None:
+def test_an_error_has_the_same_words_and_the_headers_stay(headers: HostHeaders, tmp_path: Path) -> None:
     flags = compiler()
     precompile(headers, flags)
     wrong = UNIT.replace("+ other()", "+ others()")
@@ -129,7 +129,7 @@ def test_a_mistake_is_told_in_the_same_words_and_the_headers_stay(headers: HostH
     assert headers.shortened(flags, UNIT) is not None
 
 
-def test_a_warning_is_told(headers: HostHeaders, tmp_path: Path) -> None:
+def test_a_warning_is_reported(headers: HostHeaders, tmp_path: Path) -> None:
     flags = (*compiler(), "-Wall")
     precompile(headers, flags)
     _, said = compile_unit(tmp_path, flags, UNIT.replace("return lib", "int unused; return lib"), headers)

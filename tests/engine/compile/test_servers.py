@@ -143,7 +143,7 @@ def test_after_a_failure_what_does_not_depend_on_it_runs(tmp_path: Path) -> None
         ),
     ],
 )
-def test_how_a_command_ended_is_told_as_by_ninja(step: Step, status: int, said: str, tmp_path: Path) -> None:
+def test_how_a_command_ended_is_reported_as_by_ninja(step: Step, status: int, said: str, tmp_path: Path) -> None:
     done = build(tmp_path, step)
     assert (done.returncode, done.stdout) == (1, f"FAILED: [code={status}] a\n")
     log = (tmp_path / "a.log").read_text()
@@ -171,7 +171,7 @@ def test_what_a_killed_server_has_started_is_ended_and_the_next_build_has_anothe
     assert build(tmp_path, shell("a", "true")).returncode == 0
 
 
-def test_what_goes_wrong_in_a_server_is_told_and_the_next_build_has_another(tmp_path: Path) -> None:
+def test_a_failure_of_a_server_is_reported_and_the_next_build_has_another(tmp_path: Path) -> None:
     done = run([shell("a", "true")], 1, tmp_path / "gone", os.environ, None, NVRTC)
     assert done.returncode < 0
     assert "No such file or directory" in done.stdout

@@ -74,7 +74,7 @@ def test_a_variable_of_the_host_is_found_where_nvrtc_names_no_place() -> None:
     assert line[caret.index("^") :] == "count;"
 
 
-def test_another_broken_module_is_told_as_it_is() -> None:
+def test_the_error_of_another_broken_module_is_unchanged() -> None:
     log = "error: Broken module found, compilation aborted!\n"
     assert said(CUBIN, log, lambda _: UNIT) == log
 
@@ -98,7 +98,7 @@ def test_a_kernel_with_a_result_is_shown_where_it_is(head: str, line: int | None
     assert told.strip().splitlines()[0] == (place if line else log.strip())
 
 
-def test_that_a_kernel_has_no_body_in_the_host_half_is_not_told() -> None:
+def test_that_a_kernel_has_no_body_in_the_host_half_is_not_reported() -> None:
     host = Step("cuda0.host.o", ("g++", "-x", "c++-cpp-output", "-c", "cuda0.cut.ii"), ("cuda0.ii",))
     for kind in ("", "inline function "):
         log = f"a.cu:3:17: warning: {kind}'void f(int*)' used but never defined\n    3 | void f(int*)\n      |  ^\n"

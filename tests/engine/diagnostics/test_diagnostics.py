@@ -451,6 +451,7 @@ class TestOtherTools:
         "line",
         [
             "/usr/bin/ld: cannot find /x/libbogus.a: No such file or directory",
+            "/usr/bin/x86_64-linux-gnu-ld.bfd: cannot find /x/libbogus.a: No such file or directory",
             "/usr/bin/ld: cannot open linker script file /x/bogus.map: No such file or directory",
             "/usr/bin/ld.gold: error: cannot open /x/libbogus.a: No such file or directory",
             "ld.lld: error: cannot open /x/libbogus.a: No such file or directory",

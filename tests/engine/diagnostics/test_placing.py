@@ -17,5 +17,5 @@ from kjit.engine.diagnostics.placing import unclosed_brace
         ("a { // }\n  \"}\" '}' /* }\n } */\n", (1, 2)),
     ],
 )
-def test_the_indentation_tells_which_brace_lacks_its_partner(text: str, place: tuple[int, int] | None) -> None:
+def test_the_indentation_shows_which_brace_lacks_its_partner(text: str, place: tuple[int, int] | None) -> None:
     assert unclosed_brace(text.split("\n")) == place

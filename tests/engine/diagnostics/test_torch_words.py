@@ -72,7 +72,7 @@ def test_a_name_in_a_namespace_of_torch_is_known_by_its_line(word: str, meant: s
         ("const_data_ptr", "x.data_ptr<T>()"),
     ],
 )
-def test_a_member_of_torchs_tensor_is_known_behind_a_tensor_alone(member: str, meant: str) -> None:
+def test_a_member_of_torchs_tensor_is_known_after_a_tensor_alone(member: str, meant: str) -> None:
     of_view = (
         f"'class {VIEW}' has no member named '{member}'; did you mean 'is_contiguous'?",
         f"no member named '{member}' in '{VIEW}'",

@@ -19,7 +19,9 @@ from kjit.engine.key.flags import (
     parse,
     without_folders,
 )
+from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime.bundle import simple_flags
+from kjit.spec import Target
 
 # Each way to name the folder IN, in which headers are looked for.
 CXX = [
@@ -113,12 +115,13 @@ def test_compilers_understand_each_spelling_like_that(
 @pytest.mark.nvcc
 @pytest.mark.parametrize("words", NVCC)
 def test_nvcc_understands_each_spelling_like_that(folder: Path, tmp_path: Path, words: list[str]) -> None:
-    from kjit.engine.toolchain.cuda import find_cuda
-
+    toolchain = Toolchain.for_target(Target.cuda("9.0a"))
+    assert toolchain.cuda is not None
     (tmp_path / "unit.cu").write_text('#include "found.h"\n')
     words = at(words, folder, "nvcc")
     (folder / "options").write_text(f"-DX=1\n -I {folder}\n")
-    subprocess.run([find_cuda().nvcc.path, "-M", *words, tmp_path / "unit.cu"], check=True, stdout=subprocess.DEVNULL)
+    command = [toolchain.cuda.nvcc.path, "-ccbin", toolchain.cxx.path, "-M", *words, tmp_path / "unit.cu"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ def test_nvcc_understands_each_spelling_like_that(folder: Path, tmp_path: Path, 
         ("nvcc", ["-Xcompilers"], [Flag("", "-Xcompilers")]),
     ],
 )
-def test_an_option_is_told_from_its_value(dialect: Dialect, words: list[str], flags: list[Flag]) -> None:
+def test_an_option_is_distinguished_from_its_value(dialect: Dialect, words: list[str], flags: list[Flag]) -> None:
     assert list(parse(words, dialect)) == flags
     assert [word for flag in flags for word in flag.words()] == words
 
@@ -200,7 +203,7 @@ def test_files_of_options_may_name_others_and_themselves(tmp_path: Path) -> None
     assert [flag.value for flag, _ in expand([f"@{first}"]) if flag.meaning == "macro"] == ["X"]
 
 
-def test_the_host_compilers_own_flags_are_told_apart_as_nvcc_does(tmp_path: Path) -> None:
+def test_the_host_compilers_own_flags_are_separated_as_by_nvcc(tmp_path: Path) -> None:
     (tmp_path / "options").write_text("-Xcompiler -Wall,-Wextra --maxrregcount=32\n")
     for words in (
         ["-Xcompiler", "-Wall,-Wextra"],

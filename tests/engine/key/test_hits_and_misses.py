@@ -12,7 +12,7 @@ What must be a miss, and answer what the sources say now:
     arguments, exports · another compiler, architecture, host compiler for nvcc · variables that compilers read
     an edit while the compiler runs, a compiler exchanged while it runs
 
-How the keys and records behind this work in detail is in test_key.py and test_recorded_headers.py.
+How these keys and records work in detail is in test_key.py and test_recorded_headers.py.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ class TestOtherInputs:
         make_library(road, folder / "libmore.a", 43)
         assert road.ask(extra_ldflags=["-lmore"]) == (BUILT, 43)
 
-    def test_a_static_library_behind_a_linker_script_is_a_miss_when_it_changes(self, road: Road) -> None:
+    def test_a_static_library_named_by_a_linker_script_is_a_miss_when_it_changes(self, road: Road) -> None:
         folder, real = road.project / "lib", road.project / "real" / "more.a"
         make_library(road, real, 42)
         folder.mkdir()
@@ -509,6 +509,10 @@ class TestCompilers:
         if find_cxx().family == "clang":  # which has an assembler of its own
             monkeypatch.setenv("CXX", "g++")
             assert road.ask() == (BUILT, 42)
+        command = [find_cxx().path, "-print-prog-name=as"]
+        own = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        if Path(own).is_absolute():
+            pytest.skip(f"this g++ always runs {own}")
         real = shutil.which("as")
         assert real is not None
         (tmp_path / "as").write_text(f'#!/bin/sh\nexec {real} "$@"\n')

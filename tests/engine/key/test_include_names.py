@@ -10,7 +10,7 @@ import pytest
 from kjit.engine.key.include_names import Names, names_in
 from kjit.engine.key.macros import Definitions, definitions_in
 
-# Each legal way to ask for `late.h`, and whether the name can be told from the text.
+# Each legal way to ask for `late.h`, and whether the text contains the name.
 FORMS = {
     "plain": ('#if __has_include("late.h")', True),
     "angled": ("#if __has_include(<late.h>)", True),
@@ -18,16 +18,16 @@ FORMS = {
     "on the next line": ('#if __has_include \\\n  ("late.h")', True),
     "with a comment inside": ('#if __has_include/* one */(/* two */"late.h")', True),
     "with a digraph": ('%:if __has_include("late.h")', True),
-    "behind an alias": ('#define ASK __has_include\n#if ASK("late.h")', True),
-    "behind a macro with a parameter": ('#define ASK(x) __has_include(x)\n#if ASK("late.h")', True),
-    "behind two": ("#define ASK(x) __has_include(x)\n#define ASK2(x) ASK(x)\n#if ASK2(<late.h>)", True),
+    "by an alias": ('#define ASK __has_include\n#if ASK("late.h")', True),
+    "by a macro with a parameter": ('#define ASK(x) __has_include(x)\n#if ASK("late.h")', True),
+    "by two macros": ("#define ASK(x) __has_include(x)\n#define ASK2(x) ASK(x)\n#if ASK2(<late.h>)", True),
     "in a macro": ('#define IS_LATE __has_include("late.h")\n#if IS_LATE', None),
     "a name from a macro": ('#define NAME "late.h"\n#if __has_include(NAME)', False),
     "an angled name from a macro": ("#define NAME <late.h>\n#if __has_include(NAME)", False),
     "stringised": ("#define TEXT(x) #x\n#define TEXT2(x) TEXT(x)\n#if __has_include(TEXT2(late.h))", False),
     "angled by a macro": ("#define IN(x) <x.h>\n#if __has_include(IN(late))", False),
-    "stringised behind an alias": ("#define ASK(x) __has_include(#x)\n#if ASK(late.h)", False),
-    "angled behind an alias": ("#define ASK(x) __has_include(<x.h>)\n#if ASK(late)", False),
+    "stringised by an alias": ("#define ASK(x) __has_include(#x)\n#if ASK(late.h)", False),
+    "angled by an alias": ("#define ASK(x) __has_include(<x.h>)\n#if ASK(late)", False),
     "part of a name from a macro": ("#define ASK(x) __has_include(x)\n#define A late\n#if ASK(<A.h>)", False),
     "pasted where it is asked": ('#define PASTE(a, b) a##b\n  # if PASTE(__has_, include)("late.h")', False),
     "pasted": ('#define PASTE(a, b) a##b\n#define ASK PASTE(__has_, include)\n#if ASK("late.h")', False),
@@ -95,7 +95,7 @@ def test_a_comment_in_a_text_is_none() -> None:
     assert names('auto raw = R"(/*)";\n#if __has_include("late.h")').asked == ("late.h",)
 
 
-def test_names_that_climb_are_told_with_the_folder_that_they_climb_from() -> None:
+def test_names_with_parent_folders_have_the_folder_that_they_start_from() -> None:
     found = names('#include "../inc/a.h"\n#if __has_include(<x/../../late.h>)\n#include "plain.h"')
     assert found.climbing == (("/project", "x/../../late.h"), ("/project", "../inc/a.h"))
     assert found.included == (("/project", "../inc/a.h"), ("/project", "plain.h"))

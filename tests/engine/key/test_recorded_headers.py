@@ -229,7 +229,7 @@ def test_what_flags_and_the_linker_bring_in_is_compared_wherever_it_is(project: 
     assert [header.path for header in reads.headers] == [str(library)]
 
 
-def test_a_compiler_behind_a_link_keeps_its_headers(project: Project, tmp_path: Path) -> None:
+def test_a_compiler_that_is_a_link_keeps_its_headers(project: Project, tmp_path: Path) -> None:
     real, link = tmp_path / "gcc-13" / "bin" / "g++", project.root / "tools" / "bin" / "c++"
     for path in (real, link):
         path.parent.mkdir(parents=True)
@@ -389,7 +389,7 @@ class TestNewFiles:
         assert str(reads.compare(project.key.anchors)).startswith(f"first/{name} is new")
 
     @pytest.mark.parametrize("path", ["csrc/late.h", "first/deep/er/late.h", "include/whatever"])
-    def test_where_a_name_cannot_be_told_any_new_file_is_a_miss(self, project: Project, path: str) -> None:
+    def test_with_an_unknown_name_any_new_file_is_a_miss(self, project: Project, path: str) -> None:
         project.near.write_text("#define TEXT(x) #x\n#if __has_include(TEXT(late.h))")
         next_tick()
         reads = project.recorded()
@@ -398,7 +398,7 @@ class TestNewFiles:
         project.write(path, "mine")
         assert reads.compare(project.key.anchors) == f"{path} is new and may be one that was searched for"
 
-    def test_where_a_name_cannot_be_told_a_package_that_is_installed_is_a_miss(
+    def test_with_an_unknown_name_an_installed_package_is_a_miss(
         self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         installed = tmp_path / "usr" / "include"
@@ -411,7 +411,7 @@ class TestNewFiles:
         (installed / "numa").mkdir()
         assert reads.compare(project.key.anchors) == f"{installed}/numa is new and may be one that was searched for"
 
-    def test_where_a_name_cannot_be_told_the_folders_of_packages_that_are_there_are_asked_for_it(
+    def test_with_an_unknown_name_the_folders_of_existing_packages_are_searched(
         self, project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         installed = tmp_path / "usr" / "include"
@@ -450,7 +450,7 @@ class TestNewFiles:
 
     @pytest.mark.parametrize("folder", ["csrc", "first", "include"])
     @pytest.mark.parametrize("text", ['#if __has_include("../more/tuned.h")', '#include "../more/tuned.h"'])
-    def test_a_file_behind_a_climbing_name_is_looked_for_from_each_folder(
+    def test_a_name_with_parent_folders_is_searched_for_from_each_folder(
         self, project: Project, text: str, folder: str
     ) -> None:
         below = project.root / folder / "below"

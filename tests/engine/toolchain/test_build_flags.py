@@ -58,7 +58,7 @@ class TestFlags:
         assert wanted <= set(cxx_flags(Toolchain.for_target(Target.cpu()), spec))
         assert not wanted & set(cxx_flags(Toolchain.for_target(Target.cuda("9.0a")), spec))
 
-    def test_gcc_leaves_loops_that_copy_as_they_are_and_clang_is_not_told(self) -> None:
+    def test_only_gcc_has_the_flag_that_keeps_copy_loops(self) -> None:
         made = Toolchain.for_target(Target.cpu())
         for family in ("gcc", "clang"):
             of_family = dataclasses.replace(made, cxx=dataclasses.replace(made.cxx, family=family))

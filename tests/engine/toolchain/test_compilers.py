@@ -83,7 +83,7 @@ class TestCxx:
         with pytest.raises(ToolchainError, match="--version' is not that of"):
             find_cxx()
 
-    def test_a_compiler_cache_is_passed_over_for_the_compiler_behind_it(
+    def test_a_compiler_cache_on_path_is_skipped_and_the_next_compiler_is_found(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         cache = write_program(tmp_path / "bin" / "ccache", "exit 1")

@@ -67,7 +67,7 @@ class TestCuda:
         monkeypatch.setenv("PATH", str(tmp_path / "bin"))
         assert find_cuda().home == home
 
-    def test_a_wrapper_on_path_is_asked_for_the_toolkit_behind_it_once(
+    def test_a_wrapper_on_path_is_asked_once_for_its_toolkit(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         home = write_cuda(tmp_path / "cuda")

@@ -547,7 +547,7 @@ class TestToolkit:
             find_nvrtc((12, 4), [tmp_path])
 
     @pytest.mark.usefixtures("with_nvcc")
-    def test_a_key_tells_which_compiler(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_key_contains_the_compiler(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "op.cuh").write_text(OP)
         variant = Variant(Spec("op", cuda_files=[tmp_path / "op.cuh"]), TARGET)
         by_nvrtc = Key.of(variant, Toolchain.for_target(TARGET))
@@ -562,7 +562,7 @@ class TestToolkit:
             Toolchain.for_target(TARGET)
 
 
-def test_libraries_are_told_which_builtins_nvrtc_has(tmp_path: Path) -> None:
+def test_libraries_have_a_macro_for_each_builtin_of_nvrtc(tmp_path: Path) -> None:
     nvrtc = Toolchain.for_target(TARGET).nvrtc
     assert nvrtc is not None
     told = re.findall(r"KJIT_RTC_HAS_(\w+) 1\n", (kjit_include() / "kjit_rtc" / "device.h").read_text())

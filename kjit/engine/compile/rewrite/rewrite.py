@@ -187,8 +187,8 @@ def main(source: str, target: str, *preprocess: str) -> int:
     if preprocess:
         listing = f"{target}.d"
         if mentions_architecture(unit) and not any(refuse_headers(unit)):
-            told = ("-MD", "-MF", listing, "-MT", target, "-o", f"{target}.device")
-            status = subprocess.run([*preprocess, f"-D__CUDA_ARCH__={ARCHITECTURE}", *told], check=False).returncode
+            outputs = ("-MD", "-MF", listing, "-MT", target, "-o", f"{target}.device")
+            status = subprocess.run([*preprocess, f"-D__CUDA_ARCH__={ARCHITECTURE}", *outputs], check=False).returncode
             if status != 0:
                 return status
             with open(f"{target}.device", encoding="utf-8", errors="surrogateescape") as file:

@@ -25,7 +25,7 @@ _UNKNOWN_NAMES = (
 # Headers of CUDA that consist of PTX.
 _UNKNOWN_HEADERS = (
     (re.compile(r".*/(?:crt/)?mma\.h"), "tensor core instructions (<mma.h>)"),
-    (re.compile(r".*/cuda/(?:std/)?(?:ptx|barrier|pipeline)"), "the PTX behind <cuda/ptx>, <cuda/barrier> and others"),
+    (re.compile(r".*/cuda/(?:std/)?(?:ptx|barrier|pipeline)"), "the PTX of <cuda/ptx>, <cuda/barrier> and others"),
     (re.compile(r".*/cuda_pipeline(?:_primitives)?\.h"), "asynchronous copies (<cuda_pipeline.h>)"),
     (re.compile(r".*/cute?(?:lass)?/(?:arch|atom)/.*"), "CUTLASS"),
     (re.compile(r".*/cub/.*"), "this part of CUB"),
