@@ -112,7 +112,8 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     call = (*command_of("host_compiler"), plain, cut, host, preprocess.command, *compile_cut)
     yield Step(host, call, (plain,), program="host_compiler")
     table, output = f"{unit.name}.kernels.s", f"{unit.name}.kernels.o"
-    call = (*command_of("kernels_object"), host, table, *cubins)
+    has_others = not spec.cuda_wrappers and len(spec.cuda_files) > 1
+    call = (*command_of("kernels_object"), host, table, unit.name if has_others else "", *cubins)
     yield Step(table, call, (host, *cubins), program="kernels_object")
     yield Step(output, (compiler, "-c", table, "-o", output), (table, *cubins))
 

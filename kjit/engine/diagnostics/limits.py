@@ -122,7 +122,7 @@ class Halves:
         """Whether nvcc would certainly report this error too."""
         if step is self._steps[-1]:
             if "anonymous namespace" in message.text and "is defined twice" in message.text:
-                return False  # two units that both define it: kernels, and for clang everything, become global
+                return False  # two units that both define it: for clang everything in one becomes global
             return not message.symbol or not self._may_be_for_device(base_name(message.symbol))
         if not _is_device(step) and not _is_host(step):
             return True  # a unit without kernels

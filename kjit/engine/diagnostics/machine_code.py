@@ -21,7 +21,7 @@ from kjit.errors import KjitError, UsageError
 Place = tuple[str, int]
 """A file and a line."""
 
-_SECTION = re.compile(r"^//-+ \.text\.(\S+) -+$")
+_SECTION = re.compile(r"^//-+ \.text\.(\S+) +-+$")
 _PLACE = re.compile(r'//## File "(?P<file>[^"]+)", line (?P<line>\d+)(?P<inlined> inlined at)?')
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?P<text>.*?)\s*;?\s*$")
 _OPCODE = re.compile(r"^(?:@!?U?P[T0-9]+\s+)?(?P<opcode>[A-Z][A-Z0-9_.]*)")
@@ -134,10 +134,12 @@ def read_library(library: Path, resources: Sequence[KernelResources] = ()) -> li
         ToolchainError: there is no cuobjdump, or no nvdisasm.
         KjitError: there is no machine code in it.
     """
-    known = {(each.kernel, each.arch): each for each in resources or _ask_resources(library)}
+    kernels = []
     with tempfile.TemporaryDirectory(prefix="kjit-code-") as folder:
-        cubins = [library.absolute()] if library.suffix == ".cubin" else _extract(library, Path(folder))
-        return [kernel for cubin in cubins for kernel in parse_sass(run_tool("nvdisasm", "-gi", "-c", cubin), known)]
+        for cubin in [library.absolute()] if library.suffix == ".cubin" else _extract(library, Path(folder)):
+            known = {(each.kernel, each.arch): each for each in resources or _ask_resources(cubin)}
+            kernels += parse_sass(run_tool("nvdisasm", "-gi", "-c", cubin), known)
+    return kernels
 
 
 def read_ptx(library: Path) -> str:
@@ -231,21 +233,18 @@ def _instructions(lines: Sequence[str]) -> Iterator[Instruction]:
             yield Instruction(int(match[1], 16), re.sub(r"\s+", " ", match["text"]), tuple(places))
 
 
-def _ask_resources(library: Path) -> list[KernelResources]:
-    """The resources of kernels from the library itself, where spills are part of the stack frame, and the reserved
-    shared memory of a block is included."""
+def _ask_resources(cubin: Path) -> list[KernelResources]:
+    """The resources of a cubin's kernels, without an architecture, from the cubin itself, where spills are part of the
+    stack frame, and the reserved shared memory of a block is included."""
     found = []
-    arch = ""
     name = ""
-    for line in run_tool("cuobjdump", "-res-usage", library.absolute()).splitlines():
-        if match := re.match(r"\s*arch = (\w+)", line):
-            arch = match[1]
-        elif match := re.match(r"\s*Function (\S+):", line):
+    for line in run_tool("cuobjdump", "-res-usage", cubin).splitlines():
+        if match := re.match(r"\s*Function (\S+):", line):
             name = match[1]
         elif name and "REG:" in line:
             amounts = {word: int(number) for word, number in re.findall(r"(\w+):(\d+)", line)}
             stack, shared = amounts.get("STACK", 0), amounts.get("SHARED", 0)
             shared -= _OF_SYSTEM if shared >= _OF_SYSTEM else 0
-            found.append(KernelResources(demangle(name), arch, amounts["REG"], shared, 0, 0, stack))
+            found.append(KernelResources(demangle(name), "", amounts["REG"], shared, 0, 0, stack))
             name = ""
     return found

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from kjit.engine.compile.kernels_object import common_name, is_by_address
+from kjit.engine.compile.kernels_object import common_name, is_by_address, renamed, undefined_in
+from kjit.engine.toolchain.compilers import find_cxx
 
 
 @pytest.mark.parametrize(
@@ -46,3 +50,22 @@ def test_numbers_among_template_arguments_stay(name: str) -> None:
 )
 def test_functions_that_are_given_what_only_nvcc_registers_are_known(name: str, is_refused: bool) -> None:
     assert is_by_address(name) is is_refused
+
+
+def test_a_renamed_symbol_is_another_one_for_the_linker(tmp_path: Path) -> None:
+    cxx = find_cxx().path
+
+    def compiled(name: str, code: str) -> Path:
+        (tmp_path / f"{name}.cpp").write_text(code)
+        subprocess.run([cxx, "-c", tmp_path / f"{name}.cpp", "-o", tmp_path / f"{name}.o"], check=True)
+        return tmp_path / f"{name}.o"
+
+    caller = compiled("caller", "int f(); int g(); int main() { return 10 * f() + g(); }")
+    assert {"_Z1fv", "_Z1gv"} <= set(undefined_in(caller.read_bytes()))
+    caller.write_bytes(renamed(caller.read_bytes(), {"_Z1fv": "_Z1fv.of_this_unit"}))
+    assert "_Z1fv" not in undefined_in(caller.read_bytes())
+    callee = compiled(
+        "callee", 'int f() { return 9; } int g() { return 3; } int h() asm("_Z1fv.of_this_unit"); int h() { return 4; }'
+    )
+    subprocess.run([cxx, caller, callee, "-o", tmp_path / "program"], check=True)
+    assert subprocess.run([tmp_path / "program"], check=False).returncode == 43

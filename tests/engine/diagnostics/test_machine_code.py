@@ -41,6 +41,12 @@ def test_instructions_have_their_text_and_the_places_that_they_come_from() -> No
     assert (store.opcode, store.places) == ("STG.E.EF.64", load.places)
 
 
+def test_a_kernel_with_a_short_name_is_found() -> None:
+    """nvdisasm pads it."""
+    (kernel,) = parse_sass(SASS.replace(".text._Z4copyIfEvPKfPf -", ".text._Z1kPf              -"))
+    assert kernel.instructions
+
+
 def test_loads_and_stores_are_counted_by_memory_and_width() -> None:
     (kernel,) = parse_sass(SASS)
     widths = {kind: dict(kernel.widths(kind)) for kind in kernel.kinds if kernel.widths(kind)}

@@ -24,6 +24,7 @@ from kjit.engine.compile import two_halves
 from kjit.engine.compile.compile import Built, compile_variant
 from kjit.engine.compile.device_compiler import compile_half
 from kjit.engine.compile.steps import Step
+from kjit.engine.diagnostics.machine_code import read_library
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.engine.toolchain.cuda import NoCudaError, find_cuda
@@ -87,6 +88,8 @@ RUNTIME = """
 #include <cstdio>
 #include <cstring>
 #define SAY(...) (std::printf(__VA_ARGS__), std::puts(""), std::fflush(stdout), cudaSuccess)
+static cudaLibrary_t loaded[2];
+static int count = 0;
 extern "C" {
 cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
@@ -97,10 +100,14 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* data, cudaJitOption*, void**, unsigned,
                                 cudaLibraryOption*, void**, unsigned) {
   *library = reinterpret_cast<cudaLibrary_t>(const_cast<void*>(data));
+  loaded[count++] = *library;
   return SAY("load sm_%d", static_cast<const unsigned char*>(data)[48 + 1]);
 }
-cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t, const char* name) {
-  *kernel = reinterpret_cast<cudaKernel_t>(strdup(std::strstr(name, "scale") ? "scale" : name));
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, const char* name) {
+  char text[200];
+  std::snprintf(text, sizeof text, "%s%s", std::strstr(name, "scale") ? "scale" : name,
+                library == loaded[0] ? "" : " of the second unit");
+  *kernel = reinterpret_cast<cudaKernel_t>(strdup(text));
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* f) {
@@ -214,6 +221,14 @@ class TestModule:
         assert found == {(kernel, arch) for kernel in kernels for arch in ("sm_80", "sm_86")}
         assert all(0 < kernel.registers < 100 for kernel in built.resources)
 
+    @pytest.mark.usefixtures("with_nvcc")
+    def test_the_library_alone_says_what_each_kernel_needs(self, built: Built) -> None:
+        found = {(kernel.name, kernel.arch): kernel for kernel in read_library(built.library)}
+        assert set(found) == {(kernel.kernel, kernel.arch) for kernel in built.resources}
+        for each in built.resources:
+            resources = found[each.kernel, each.arch].resources
+            assert resources is not None and resources.registers == each.registers
+
     def test_nothing_is_said_of_kernels_without_bodies(self, built: Built) -> None:
         assert built.warnings == ""
 
@@ -245,6 +260,60 @@ class TestModule:
         command = [sys.executable, "-c", CALL, str(runtime(folder, 0, major=9)), str(built.library)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert "the kernel's machine code is for another GPU, or made by a newer CUDA than the driver" in done.stderr
+
+
+class TestTwoUnits:
+    """A module of two sources that are compiled each by itself."""
+
+    CALL = """
+import ctypes, sys
+sys.modules["torch"] = None
+ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)
+import tvm_ffi
+module = tvm_ffi.load_module(sys.argv[2])
+module.first()
+module.second()
+"""
+
+    def launched(self, folder: Path, first: str, second: str) -> list[str]:
+        spec = Spec("op", cuda_files=[folder / "first.cu", folder / "second.cu"])
+        for name, code in (("first", first), ("second", second)):
+            export = f"void {name}() {{ fill<<<1, 32>>>(nullptr, 7); }}\nKJIT_EXPORT({name}, {name})\n"
+            (folder / f"{name}.cu").write_text(f"#include <kjit/ffi.h>\n{code}\n{export}")
+        staging = folder / "staging"
+        staging.mkdir()
+        target = Target.cuda("8.0")
+        built = compile_variant(Variant(spec, target), Toolchain.for_target(target), staging)
+        assert built.compiler.startswith("NVRTC ")
+        command = [sys.executable, "-c", self.CALL, str(runtime(folder, 0)), str(built.library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return [line for line in done.stdout.splitlines() if line.startswith("launch ")]
+
+    @pytest.mark.parametrize(
+        "kernel",
+        [
+            "static __global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }}",
+            "namespace {{ __global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }} }}",
+            "template <int kBy> static __global__ void set(int* x, int n) {{ x[n] = kBy + {}; }}\n#define fill set<2>",
+            "__global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }}",
+            "static __device__ int count;\nstatic __global__ void fill(int* x, int n) {{ x[n] = count; }}",
+        ],
+        ids=["static", "unnamed", "template", "global", "variable"],
+    )
+    def test_each_launches_its_own_kernel_of_a_name(self, kernel: str, tmp_path: Path) -> None:
+        first, second = self.launched(tmp_path, kernel.format(1), kernel.format(2))
+        assert first.endswith(" 1 x 32 (7)") and "second" not in first
+        assert second.endswith(" of the second unit 1 x 32 (7)")
+
+    def test_both_launch_the_same_kernel_of_a_header(self, tmp_path: Path) -> None:
+        kernel = "template <int kBy> __global__ void scale(int* x, int n) { x[n] *= kBy; }\n#define fill scale<2>"
+        first, second = self.launched(tmp_path, kernel, kernel)
+        assert first == second
+
+    def test_one_launches_a_kernel_that_the_other_defines(self, tmp_path: Path) -> None:
+        kernel = "__global__ void fill(int* x, int n)"
+        first, second = self.launched(tmp_path, f"{kernel} {{ x[threadIdx.x] = n; }}", f"{kernel};")
+        assert first == second
 
 
 @pytest.mark.usefixtures("cache_dir")
