@@ -36,7 +36,8 @@ _NEAR = 2
 _NAMED = re.compile(r"^(?:error: )(?P<text>only nvcc.*)$", re.MULTILINE)
 """An error of kjit's programs about a unit that only nvcc compiles."""
 _OF_NVRTC = re.compile(
-    r"^nvrtc: error: (?P<text>(?:unrecognized|invalid|unsupported|missing|failed with an internal error).*)$",
+    r"^(?:nvrtc: )?error: (?P<text>(?:(?<=nvrtc: error: )(?:unrecognized|invalid|unsupported|missing|failed with an "
+    r"internal error)|Broken module found).*)$",
     re.MULTILINE,
 )
 """An error of NVRTC without a place: about an option, or an internal one."""
@@ -102,12 +103,13 @@ class Halves:
     def limit(self) -> Limit | None:
         """Why nvcc may compile the rejected sources; None if it would not, or if a tool failed without a message about
         the sources."""
-        uncertain: list[Message] = []
-        for step, log in self._broken:
-            log = plain(log)
-            if (named := _NAMED.search(log) or _OF_NVRTC.search(log)) is not None:
+        logs = [(step, plain(log)) for step, log in self._broken]
+        for pattern in (_NAMED, _OF_NVRTC):
+            for named in filter(None, (pattern.search(log) for _, log in logs)):
                 word = re.search(r"\bcuda\w+|__managed__", named["text"])
                 return Limit(named["text"], None if word is None else word[0])
+        uncertain: list[Message] = []
+        for step, log in logs:
             messages = [each for each in parse(log) if each.file or each.text.startswith(("ptxas: ", "undefined "))]
             doubts = [each for each in messages if not self._is_certain(step, each)]
             if not doubts:
@@ -115,7 +117,7 @@ class Halves:
             uncertain += doubts
         if not uncertain:
             return None
-        is_of_headers = not any(self._is_ours(each.file) for each in uncertain)
+        is_of_headers = not any(self._is_ours(each.file) or self._is_launch(each.file) for each in uncertain)
         return Limit(_words(uncertain[0]), "#include" if is_of_headers else None)
 
     def _is_certain(self, step: Step, message: Message) -> bool:
@@ -175,7 +177,9 @@ class Halves:
             return False
         if _CALL.search(text):
             called = re.search(r'"(?:[^"(]*\W)?(?P<name>\w+)(?:<.*>)?(?:\(.*)?"', text)
-            return called is not None and called["name"] not in self._words_of_libraries
+            if called is None or called["name"].startswith("__"):
+                return False
+            return called["name"] not in self._words_of_libraries
         return True
 
     def _device_code(self, step: Step) -> set[tuple[str, int]]:
@@ -214,6 +218,10 @@ class Halves:
         headers = kjit_include()
         is_of_kjit = headers in path.parents and headers / "kjit_rtc" not in path.parents
         return is_of_kjit or self._files.is_own_or_generated(file)
+
+    def _is_launch(self, file: str) -> bool:
+        """Whether it is the header in which launches of the op are compiled."""
+        return Path(self._files.absolute(file)) == kjit_include() / "kjit_rtc" / "host.h"
 
 
 def _is_device(step: Step) -> bool:

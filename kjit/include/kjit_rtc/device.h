@@ -116,35 +116,11 @@
 #define __builtin_ia32_pause() static_cast<void>(0)
 #define type_info kjit_rtc_type_info
 
-// Host code is only parsed.
-#define __atomic_fetch_add(object, ...) (*(object))
-#define __atomic_fetch_sub(object, ...) (*(object))
-#define __atomic_fetch_and(object, ...) (*(object))
-#define __atomic_fetch_or(object, ...) (*(object))
-#define __atomic_fetch_xor(object, ...) (*(object))
-#define __atomic_fetch_nand(object, ...) (*(object))
-#define __atomic_add_fetch(object, ...) (*(object))
-#define __atomic_sub_fetch(object, ...) (*(object))
-#define __atomic_and_fetch(object, ...) (*(object))
-#define __atomic_or_fetch(object, ...) (*(object))
-#define __atomic_xor_fetch(object, ...) (*(object))
-#define __atomic_load_n(object, ...) (*(object))
-#define __atomic_exchange_n(object, ...) (*(object))
-#define __atomic_load(...) static_cast<void>(0)
-#define __atomic_store(...) static_cast<void>(0)
-#define __atomic_store_n(...) static_cast<void>(0)
-#define __atomic_exchange(...) static_cast<void>(0)
-#define __atomic_clear(...) static_cast<void>(0)
-#define __atomic_thread_fence(...) static_cast<void>(0)
-#define __atomic_signal_fence(...) static_cast<void>(0)
-#define __atomic_compare_exchange(...) false
-#define __atomic_compare_exchange_n(...) false
-#define __atomic_test_and_set(...) false
+#define __builtin_add_overflow(...) (::kjit_rtc::overflows<'+'>(__VA_ARGS__))
+#define __builtin_sub_overflow(...) (::kjit_rtc::overflows<'-'>(__VA_ARGS__))
+#define __builtin_mul_overflow(...) (::kjit_rtc::overflows<'*'>(__VA_ARGS__))
 #define __atomic_is_lock_free(...) true
 #define __atomic_always_lock_free(...) true
-#define __builtin_mul_overflow(...) false
-#define __builtin_add_overflow(...) false
-#define __builtin_alloca(...) static_cast<void*>(nullptr)
 #define __builtin_memset(...) ::memset(__VA_ARGS__)
 #define __builtin_memcpy(...) ::memcpy(__VA_ARGS__)
 #define __builtin_memmove(...) ::memmove(__VA_ARGS__)
@@ -155,6 +131,51 @@
 #define __builtin_ceil(...) ::ceil(__VA_ARGS__)
 #define __builtin_floor(...) ::floor(__VA_ARGS__)
 #define __builtin_abort(...) ::abort(__VA_ARGS__)
+
+// Builtins for host code, which is only parsed. A call from device code is an error, as by nvcc.
+template <typename T, typename... Rest>
+T __atomic_fetch_add(volatile T* object, Rest... rest);
+template <typename T, typename... Rest>
+T __atomic_fetch_sub(volatile T* object, Rest... rest);
+template <typename T, typename... Rest>
+T __atomic_fetch_and(volatile T* object, Rest... rest);
+template <typename T, typename... Rest>
+T __atomic_fetch_or(volatile T* object, Rest... rest);
+template <typename T, typename... Rest>
+T __atomic_fetch_xor(volatile T* object, Rest... rest);
+template <typename T, typename... Rest>
+T __atomic_fetch_nand(volatile T* object, Rest... rest);
+template <typename T, typename... Rest>
+T __atomic_add_fetch(volatile T* object, Rest... rest);
+template <typename T, typename... Rest>
+T __atomic_sub_fetch(volatile T* object, Rest... rest);
+template <typename T, typename... Rest>
+T __atomic_and_fetch(volatile T* object, Rest... rest);
+template <typename T, typename... Rest>
+T __atomic_or_fetch(volatile T* object, Rest... rest);
+template <typename T, typename... Rest>
+T __atomic_xor_fetch(volatile T* object, Rest... rest);
+template <typename T>
+T __atomic_load_n(const volatile T* object, int order);
+template <typename T, typename... Rest>
+T __atomic_exchange_n(volatile T* object, Rest... rest);
+template <typename... Args>
+void __atomic_load(Args... args);
+template <typename... Args>
+void __atomic_store(Args... args);
+template <typename... Args>
+void __atomic_store_n(Args... args);
+template <typename... Args>
+void __atomic_exchange(Args... args);
+template <typename... Args>
+bool __atomic_compare_exchange(Args... args);
+template <typename... Args>
+bool __atomic_compare_exchange_n(Args... args);
+void __atomic_clear(volatile void* object, int order);
+void __atomic_thread_fence(int order);
+void __atomic_signal_fence(int order);
+bool __atomic_test_and_set(volatile void* object, int order);
+void* __builtin_alloca(unsigned long bytes);
 
 namespace kjit_rtc {
 
@@ -203,6 +224,30 @@ __host__ __device__ constexpr unsigned long long swapped(unsigned long long x, i
   unsigned long long result = 0;
   for (int i = 0; i < bytes; ++i) result |= (x >> (8 * i) & 0xff) << (8 * (bytes - 1 - i));
   return result;
+}
+
+/// GCC's arithmetic with a check: the exact result as an `R`, and whether that is another number.
+template <char kSign, typename A, typename B, typename R>
+__host__ __device__ constexpr bool overflows(A a, B b, R* result) {
+  // As signs and magnitudes of 128 bits, which hold every sum and product of 64-bit numbers.
+  bool is_negative = a < A(0);
+  const bool other_is_negative = (b < B(0)) != (kSign == '-');
+  const auto magnitude = [](auto x) {
+    return x < 0 ? -static_cast<unsigned __int128>(x) : static_cast<unsigned __int128>(x);
+  };
+  const unsigned __int128 x = magnitude(a), y = magnitude(b);
+  unsigned __int128 exact = 0;
+  if (kSign == '*') {
+    exact = x * y;
+    is_negative = (a < A(0)) != (b < B(0));
+  } else if (is_negative == other_is_negative) {
+    exact = x + y;
+  } else {
+    exact = x < y ? y - x : x - y;
+    if (x < y) is_negative = other_is_negative;
+  }
+  *result = static_cast<R>(is_negative ? -exact : exact);
+  return magnitude(*result) != exact || (exact != 0 && (*result < R(0)) != is_negative);
 }
 
 template <template <typename T, T...> typename To, typename From>

@@ -82,7 +82,12 @@ void launch(void (*kernel)(Parameters...), const Configuration& config, Paramete
 template <typename... Parameters, typename Pass>
 void operator->*(void (*kernel)(Parameters...), Launch<Pass>&& given) {
   given.pass([&](const Configuration& config, auto&&... args) {
-    launch<Parameters...>(kernel, config, static_cast<Parameters>(static_cast<decltype(args)>(args))...);
+    constexpr bool kIsWhole = sizeof...(args) == sizeof...(Parameters);
+    static_assert(kIsWhole,
+                  "a launch with <<<>>> has too few or too many arguments; only nvcc takes defaults of a kernel");
+    if constexpr (kIsWhole) {
+      launch<Parameters...>(kernel, config, static_cast<Parameters>(static_cast<decltype(args)>(args))...);
+    }
   });
 }
 

@@ -10,6 +10,7 @@ import pytest
 from kjit.engine.compile.steps import Step
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.limits import Halves, shown
+from kjit.engine.toolchain.locations import kjit_include
 
 SOURCE = "/op/scale.cuh"
 UNIT = f"""# 1 "{SOURCE}"
@@ -109,6 +110,7 @@ class TestLimits:
             f'{SOURCE}(2): error: identifier "__nanosleep_for" is undefined\n',
             f'{SOURCE}(2): error: no instance of overloaded function "std::min" matches the argument list\n',
             f'{SOURCE}(2): error: calling a __host__ function("by_library") from a __device__ function("factor")\n',
+            f'{SOURCE}(2): error: calling a __host__ function("__builtin_new") from a __device__ function("factor")\n',
             "ptxas fatal   : Unresolved extern function '_Z5twicef'\n",
             f'{SOURCE}(2): error: expected a ";"\n\n{SOURCE}(5): error: expected a ";"\n',
         ],
@@ -134,12 +136,21 @@ class TestLimits:
         said = limit(cuda0__kernels__s="error: only nvcc registers the symbols that cudaMemcpyToSymbol takes\n")
         assert said == "only nvcc registers the symbols that cudaMemcpyToSymbol takes"
 
+    def test_a_limit_with_a_name_explains_what_nvrtc_does_not(self) -> None:
+        broken = "error: Broken module found, compilation aborted!\n"
+        assert limit(cuda0__sm_80__cubin=broken) == "Broken module found, compilation aborted!"
+        named = "error: only nvcc compiles __device__ lambdas\n"
+        assert limit(cuda0__sm_80__cubin=broken, cuda0__host__o=named) == "only nvcc compiles __device__ lambdas"
+
     def test_an_option_that_nvrtc_does_not_know(self) -> None:
         said = limit(cuda0__sm_80__cubin="nvrtc: error: unrecognized option --new found\n")
         assert said == "unrecognized option --new found"
 
     def test_where_it_comes_from(self) -> None:
-        device, table = (step for step in STEPS if step.output in ("cuda0.sm_80.cubin", "cuda0.kernels.s"))
+        device, host, table = (
+            next(step for step in STEPS if step.output == f"cuda0.{name}")
+            for name in ("sm_80.cubin", "host.o", "kernels.s")
+        )
 
         def word(step: Step, log: str) -> str | None:
             found = halves([(step, log)], FILES).limit()
@@ -148,6 +159,7 @@ class TestLimits:
 
         assert word(device, '/lib/include/math.h(1): error: identifier "f" is undefined\n') == "#include"
         assert word(device, f'{SOURCE}(5): error: expected a ";"\n') is None
+        assert word(host, f"{kjit_include()}/kjit_rtc/host.h:9:1: error: static assertion failed\n") is None
         named = "error: only nvcc registers the symbols that cudaMemcpyToSymbol takes\n"
         assert word(table, named) == "cudaMemcpyToSymbol"
 

@@ -262,6 +262,39 @@ class TestModule:
         assert "the kernel's machine code is for another GPU, or made by a newer CUDA than the driver" in done.stderr
 
 
+def test_checked_arithmetic_has_gccs_results(tmp_path: Path) -> None:
+    """Both halves evaluate the assertions: the host half with GCC's own builtins."""
+    source = """#include <climits>
+    #include <numeric>
+    template <typename R, typename A, typename B>
+    constexpr bool added(A a, B b, bool overflows, R expected) {
+      R result = 0;
+      return __builtin_add_overflow(a, b, &result) == overflows && result == expected;
+    }
+    template <typename R, typename A, typename B>
+    constexpr bool subtracted(A a, B b, bool overflows, R expected) {
+      R result = 0;
+      return __builtin_sub_overflow(a, b, &result) == overflows && result == expected;
+    }
+    template <typename R, typename A, typename B>
+    constexpr bool multiplied(A a, B b, bool overflows, R expected) {
+      R result = 0;
+      return __builtin_mul_overflow(a, b, &result) == overflows && result == expected;
+    }
+    static_assert(added(1, 2, false, 3) && added(INT_MAX, 1, true, INT_MIN) && added(INT_MIN, -1, true, INT_MAX));
+    static_assert(added(-1, 1u, false, 0u) && added(-2, 1u, true, UINT_MAX) && added<char>(100, 28, true, -128));
+    static_assert(added<long>(INT_MAX, 1, false, 2147483648) && added(LONG_MIN, LONG_MIN, true, 0l));
+    static_assert(subtracted(3, 5, false, -2) && subtracted(0u, 1u, true, UINT_MAX) && subtracted(5, -3, false, 8));
+    static_assert(subtracted(INT_MIN, 1, true, INT_MAX) && subtracted(-3, -5, false, 2));
+    static_assert(multiplied(-4, 5, false, -20) && multiplied(65536, 65536, true, 0) && multiplied(-7, -3, false, 21));
+    static_assert(multiplied(ULONG_MAX, ULONG_MAX, true, 1ul) && multiplied(INT_MIN, -1, true, INT_MIN));
+    static_assert(multiplied(-1, 0u, false, 0u) && multiplied<int>(-1, 2147483648u, false, INT_MIN));
+    __global__ void fill(int* x) { *x = std::lcm(4, 6); }
+    void launch(int64_t) { fill<<<1, 1>>>(nullptr); }
+    """
+    assert build(source, tmp_path, target=Target.cuda("8.0")).compiler.startswith("NVRTC ")
+
+
 class TestTwoUnits:
     """A module of two sources that are compiled each by itself."""
 
@@ -417,6 +450,40 @@ class TestNvcc:
             build("void launch(int64_t) {}", tmp_path, target=Target.cuda("8.0"))
         assert words in caught.value.message
         assert "compiled by nvcc" not in caplog.text
+
+    @pytest.mark.usefixtures("with_nvcc")
+    @pytest.mark.parametrize("qualifiers", ["__device__", "__host__ __device__"])
+    def test_lambdas_for_the_device_are_nvccs(self, qualifiers: str, tmp_path: Path) -> None:
+        source = f"""template <typename F> __global__ void apply(float* x, F f) {{ *x = f(*x); }}
+        void launch(int64_t n) {{
+          auto f = [=] {qualifiers} (float x) {{ return x + n; }};
+          apply<<<1, 1>>>(nullptr, f);
+        }}
+        """
+        built = build(source, tmp_path, ["--extended-lambda"], target=Target.cuda("8.0"))
+        assert built.compiler.startswith("nvcc ")
+
+    @pytest.mark.usefixtures("with_nvcc")
+    def test_a_launch_that_needs_nvcc_says_nothing_of_other_sources(self, tmp_path: Path) -> None:
+        source = """__global__ void fill(float* x, int n = 1) { *x = n; }
+        void launch(int64_t) { fill<<<1, 1>>>(nullptr); }
+        """
+        built = build(source, tmp_path, target=Target.cuda("8.0"))
+        assert "only nvcc takes defaults of a kernel" in (built.why_nvcc or "")
+        built = build(source.replace("nullptr)", "nullptr, 2)"), tmp_path, target=Target.cuda("8.0"))
+        assert built.compiler.startswith("NVRTC ")
+
+    @pytest.mark.usefixtures("without_nvcc")
+    @pytest.mark.parametrize(
+        "call", ["__atomic_fetch_add(x, 1, __ATOMIC_RELAXED)", "__atomic_store_n(x, 1, __ATOMIC_RELEASE)"]
+    )
+    def test_builtins_for_host_code_are_errors_in_kernels(self, call: str, tmp_path: Path) -> None:
+        source = f"""#include <atomic>
+        __global__ void fill(int* x) {{ {call}; }}
+        void launch(int64_t) {{ std::atomic<int> count = 0; ++count; fill<<<1, 1>>>(nullptr); }}
+        """
+        with pytest.raises(CompileError, match=r'op\.cuh:2: error: calling a __host__ function\("__atomic_'):
+            build(source, tmp_path, target=Target.cuda("8.0"))
 
     @pytest.mark.usefixtures("without_nvcc")
     def test_without_nvcc_the_error_says_what_would_help(self, tmp_path: Path) -> None:
