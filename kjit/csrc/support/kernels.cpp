@@ -5,14 +5,37 @@
 // functions that take a kernel to the functions below (`--wrap`): they replace a row by its kernel, which is loaded at
 // its first use, and pass other addresses through.
 
-#include <cuda_runtime_api.h>
 #include <pthread.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+// The part of the CUDA runtime's C interface that is used here, from cuda_runtime_api.h and driver_types.h, with `int`
+// for enumerations. Parsing these headers, or <atomic>, takes five times as long as compiling this file.
+extern "C" {
+using cudaError_t = int;
+using cudaStream_t = struct CUstream_st*;
+using cudaLibrary_t = struct CUlib_st*;
+using cudaKernel_t = struct CUkern_st*;
+using cudaFunction_t = struct CUfunc_st*;
+struct cudaLaunchConfig_t;
+struct cudaFuncAttributes;
+struct dim3 {
+  unsigned x, y, z;
+};
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device);
+cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, int* jit_options, void** jit_values,
+                                unsigned jit_count, int* options, void** values, unsigned count);
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, const char* name);
+}
+
 namespace {
+
+constexpr cudaError_t cudaSuccess = 0;
+constexpr cudaError_t cudaErrorNoKernelImageForDevice = 209;
+constexpr int cudaDevAttrComputeCapabilityMajor = 75;
+constexpr int cudaDevAttrComputeCapabilityMinor = 76;
 
 struct Cubin {
   const void* data;
@@ -28,7 +51,7 @@ struct Unit {
 struct Kernel {
   const Unit* unit;
   const char* const* names;
-  std::atomic<cudaKernel_t>* handles;
+  cudaKernel_t* handles;  // atomic
 };
 
 }  // namespace
@@ -77,7 +100,7 @@ cudaError_t load(const Kernel& row, std::int64_t index, cudaKernel_t& kernel) {
     if (error != cudaSuccess) library = nullptr;
   }
   if (error == cudaSuccess) error = cudaLibraryGetKernel(&kernel, library, row.names[index]);
-  if (error == cudaSuccess) row.handles[index].store(kernel, std::memory_order_release);
+  if (error == cudaSuccess) __atomic_store_n(&row.handles[index], kernel, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&loading);
   return error;
 }
@@ -91,7 +114,7 @@ cudaError_t resolve(const void*& function) {
   const Kernel& row = *static_cast<const Kernel*>(function);
   std::int64_t index = 0;
   if (const auto error = choose(*row.unit, index); error != cudaSuccess) return error;
-  cudaKernel_t kernel = row.handles[index].load(std::memory_order_acquire);
+  cudaKernel_t kernel = __atomic_load_n(&row.handles[index], __ATOMIC_ACQUIRE);
   if (kernel == nullptr) {
     if (const auto error = load(row, index, kernel); error != cudaSuccess) return error;
   }
@@ -121,8 +144,8 @@ cudaError_t resolve(const void*& function) {
 KJIT_LAUNCHES()
 KJIT_LAUNCHES(_ptsz)
 KJIT_RESOLVED(cudaFuncGetAttributes, (cudaFuncAttributes * attributes, const void* f), f, attributes, f)
-KJIT_RESOLVED(cudaFuncSetAttribute, (const void* f, cudaFuncAttribute attribute, int value), f, f, attribute, value)
-KJIT_RESOLVED(cudaFuncSetCacheConfig, (const void* f, cudaFuncCache config), f, f, config)
+KJIT_RESOLVED(cudaFuncSetAttribute, (const void* f, int attribute, int value), f, f, attribute, value)
+KJIT_RESOLVED(cudaFuncSetCacheConfig, (const void* f, int config), f, f, config)
 KJIT_RESOLVED(cudaFuncGetName, (const char** name, const void* f), f, name, f)
 KJIT_RESOLVED(cudaFuncGetParamInfo, (const void* f, std::size_t index, std::size_t* offset, std::size_t* size), f, f,
               index, offset, size)

@@ -85,14 +85,17 @@ def plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ..
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
         steps.append(Step(support.output, (*launcher, *support.arguments, *make), support=support))
     objects = tuple(step.output for step in steps if step.output.endswith(".o"))
-    if unbound.asks(spec.extra_ldflags):
-        steps += _unbound_steps(spec, toolchain, objects)
-        objects = (*objects, steps[-1].output)
     library = f"{spec.name}.so"
     step = Step(library, (), objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=linked_by(spec.extra_ldflags))
     listing = [f"-Wl,--dependency-file={step.depfile}"] if lists_what_it_links(spec, toolchain) else []
     libraries = resolve(link_flags(toolchain, spec), toolchain)
     link = (str(toolchain.cxx.path), "-o", library, *objects, *libraries, *listing)
+    if unbound.asks(spec.extra_ldflags):
+        program = str(Path(unbound.__file__).resolve())
+        stubs = (f"{spec.name}.unbound", str(3 + len(objects)))
+        # -I and -S: Python starts without a search for packages.
+        link = (sys.executable, "-I", "-S", program, *stubs, *link)
+        step = replace(step, reads=(*step.reads, program))
     return [*steps, replace(step, arguments=link)]
 
 
@@ -115,23 +118,6 @@ def lasting_folder() -> Path:
     moves it."""
     root = "/tmp" if os.access("/tmp", os.W_OK) else temporary_root()
     return Path(root) / f"kjit-units-{os.geteuid()}"
-
-
-def _unbound_steps(spec: Spec, toolchain: Toolchain, objects: tuple[str, ...]) -> Iterator[Step]:
-    """The commands that make stand-ins for functions that nothing defines."""
-    library, unit, output = f"{spec.name}.unbound.so", f"{spec.name}.unbound.cpp", f"{spec.name}.unbound.o"
-    compiler = str(toolchain.cxx.path)
-    libraries = resolve(link_flags(toolchain, spec), toolchain)
-    # Last, so that they take precedence: report undefined symbols, and link anyway.
-    reports = ("-Wl,-z,lazy", "-Wl,-z,defs", "-Wl,--warn-unresolved-symbols", "-Wl,--no-demangle")
-    link = (compiler, "-o", library, *objects, *libraries, *reports)
-    program = str(Path(unbound.__file__).resolve())
-    version_script = ((EXPORTS_SCRIPT, _EXPORTS),)
-    yield Step(
-        unit, (sys.executable, "-I", "-S", program, library, unit, *link), objects, version_script, reads=(program,)
-    )
-    flags = ("-fPIC", "-fvisibility=hidden", "-std=c++17", "-O1")
-    yield Step(output, (compiler, *flags, "-c", unit, "-o", output), (unit,))
 
 
 def _with_lasting_path(unit: Unit) -> Unit:

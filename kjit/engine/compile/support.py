@@ -129,7 +129,7 @@ def support_objects(toolchain: Toolchain) -> list[SupportObject]:
         return _support_object(name, source, flags, toolchain, headers)
 
     objects = [
-        support_object(name, _CSRC / "support" / f"{name}.cpp", support_flags(toolchain, with_cuda=name != "host"))
+        support_object(name, _CSRC / "support" / f"{name}.cpp", support_flags(toolchain, with_cuda=name == "cuda"))
         for name in names
     ]
     if target.is_simulated:
@@ -155,7 +155,7 @@ def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolch
         source.read_text(encoding="utf-8"),
         headers,
         toolchain.cxx.identity(),
-        cuda.identity() if cuda is not None and name != "host" else None,
+        cuda.identity() if cuda is not None and name == "cuda" else None,
         environment,
     ]
     key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]

@@ -1,9 +1,10 @@
 """Stubs for the undefined functions of a library whose flags allow them: a call raises an error.
 
-With lazy binding, an undefined function fails at its first call, where the loader ends the process. This program runs a
-first link, which finds these functions, and writes a unit for a second one. For each function, the unit has a jump to
-the function of that name in the process, or, if there is none when the library is loaded, to code that throws an
-exception with the name. So `-Wl,-z,undefs` works as documented, and a call is an error like any other.
+With lazy binding, an undefined function fails at its first call, where the loader ends the process. This program runs
+the link of a build. If the linker reports undefined functions, it writes and compiles a unit that defines them, and
+links again. For each function, the unit has a jump to the function of that name in the process, or, if there is none
+when the library is loaded, to code that throws an exception with the name. So `-Wl,-z,undefs` works as documented, and
+a call is an error like any other.
 
 Only called functions get stubs. For variables, and functions whose address is taken, the loader must find the symbol.
 """
@@ -21,6 +22,9 @@ _UNDEFINED = re.compile(r"undefined (?:hidden )?(?:reference to|symbol:) [`']?(?
 # The relocation type of a function called through the PLT, by machine: x86-64 and aarch64.
 _JUMP_SLOTS = {62: 7, 183: 1026}
 _RELA, _DYNSYM = 4, 11
+# Last in a link, so that they take precedence: report undefined symbols, and link anyway.
+_REPORT = ("-Wl,-z,defs", "-Wl,--warn-unresolved-symbols", "-Wl,--no-demangle")
+_FLAGS = ("-fPIC", "-fvisibility=hidden", "-std=c++17", "-O1")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _ENTRY = struct.Struct("<QQq")
 
@@ -86,9 +90,7 @@ def called(library: bytes) -> set[str]:
 
 
 def unit(symbols: Sequence[str]) -> str:
-    """The C++ that defines functions of these symbols; empty if there are none: its headers take time to parse."""
-    if not symbols:
-        return ""
+    """The C++ that defines functions of these symbols."""
     return _UNIT + "".join(f'KJIT_UNBOUND({index}, "{symbol}")\n' for index, symbol in enumerate(symbols))
 
 
@@ -105,19 +107,37 @@ def _words(flags: Sequence[str]) -> Iterator[str]:
             yield from flag.removeprefix("-Wl,").split(",")
 
 
-def main(library: str, target: str, *link: str) -> int:
-    """Run the command `link`, which makes `library`, and write its stubs to the unit `target`."""
-    done = subprocess.run(link, capture_output=True, text=True, errors="surrogateescape", check=False)
+def main(name: str, position: str, *link: str) -> int:
+    """Run the command `link`, with stubs for undefined functions if there are some.
+
+    Args:
+        name: the prefix of the files of the stubs.
+        position: the place in `link` for their object.
+    """
+    printed = _run(*link, *_REPORT)
+    symbols = dict.fromkeys(match["name"] for match in _UNDEFINED.finditer(printed))
+    if not symbols:
+        sys.stderr.write(printed)
+        return 0
+    library, source, stubs = f"{name}.so", f"{name}.cpp", f"{name}.o"
+    _run(*link, "-o", library, "-Wl,-z,lazy", *_REPORT)
+    with open(library, "rb") as file:
+        found = called(file.read())
+    with open(source, "w", encoding="utf-8") as file:
+        file.write(unit([symbol for symbol in symbols if symbol in found]))
+    _run(link[0], *_FLAGS, "-c", source, "-o", stubs)
+    sys.stderr.write(_run(*link[: int(position)], stubs, *link[int(position) :]))
+    return 0
+
+
+def _run(*command: str) -> str:
+    """The output of a command. If it fails, this program prints that, and ends with its status."""
+    done = subprocess.run(command, capture_output=True, text=True, errors="surrogateescape", check=False)
     printed = done.stdout + done.stderr
     if done.returncode != 0:
         sys.stderr.write(printed)
-        return done.returncode
-    with open(library, "rb") as file:
-        found = called(file.read())
-    symbols = dict.fromkeys(match["name"] for match in _UNDEFINED.finditer(printed))
-    with open(target, "w", encoding="utf-8") as file:
-        file.write(unit([symbol for symbol in symbols if symbol in found]))
-    return 0
+        sys.exit(done.returncode)
+    return printed
 
 
 if __name__ == "__main__":

@@ -271,13 +271,12 @@ class Matching {
   }
 
   /// Reports why a size does not match; always returns false.
-  template <typename... Parts>
   KJIT_COLD bool is_wrong(const SizeRef& expected, std::int64_t size, const char* what, std::size_t dimension,
-                          const Parts&... parts) {
+                          std::initializer_list<Piece> parts) {
     cause_ << "Size mismatch for " << what << "#" << dimension << "('";
     describe_computed(cause_, expected);
     cause_ << "'): ";
-    (cause_ << ... << parts);
+    for (const Piece& part : parts) cause_ << part;
     describe_values(cause_, expected);
     cause_ << " but got " << size;
     return false;
@@ -302,7 +301,7 @@ class Matching {
         __builtin_mul_overflow(product, value(expected.times, 1), &product) ||
         __builtin_add_overflow(expected.plus, value(expected.more, 0), &plus) ||
         __builtin_sub_overflow(size, plus, &rest)) {
-      return is_wrong(expected, size, what, dimension, "expected a size of more than 63 bits");
+      return is_wrong(expected, size, what, dimension, {"expected a size of more than 63 bits"});
     }
     if (unknown != nullptr && unknown != expected.more) {  // (size - plus) * divisor must be a multiple of the product
       std::int64_t multiple = 0;
@@ -311,12 +310,12 @@ class Matching {
         unknown->bind(product == 0 ? 0 : multiple / product, by_, /*weak=*/product == 0);
         return true;
       }
-      if (plus == 0) return is_wrong(expected, size, what, dimension, "expected a multiple of ", product);
-      if (product == 1) return is_wrong(expected, size, what, dimension, "expected at least ", plus);
-      return is_wrong(expected, size, what, dimension, "expected ", plus, " and a multiple of ", product);
+      if (plus == 0) return is_wrong(expected, size, what, dimension, {"expected a multiple of ", product});
+      if (product == 1) return is_wrong(expected, size, what, dimension, {"expected at least ", plus});
+      return is_wrong(expected, size, what, dimension, {"expected ", plus, " and a multiple of ", product});
     }
     if (product % expected.divisor != 0) {
-      return is_wrong(expected, size, what, dimension, expected.divisor, " does not divide ", product);
+      return is_wrong(expected, size, what, dimension, {expected.divisor, " does not divide ", product});
     }
     const std::int64_t quotient = product / expected.divisor;
     if (unknown != nullptr && rest >= quotient) {
@@ -324,8 +323,8 @@ class Matching {
       return true;
     }
     if (unknown == nullptr && rest == quotient) return true;
-    return is_wrong(expected, size, what, dimension, unknown == nullptr ? "expected " : "expected at least ",
-                    quotient + plus);
+    return is_wrong(expected, size, what, dimension,
+                    {unknown == nullptr ? "expected " : "expected at least ", quotient + plus});
   }
 
   bool shape_matches() {

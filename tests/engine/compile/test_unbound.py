@@ -103,7 +103,7 @@ def test_the_flags_of_the_link_ask_for_it(flags: list[str], asks: bool) -> None:
 def test_a_module_without_undefined_functions_gets_no_stubs(tmp_path: Path) -> None:
     built = _build(tmp_path, "#include <kjit/ffi.h>\nKJIT_EXPORT(one, [] { return 1; })\n", "-Wl,-z,undefs")
     assert tvm_ffi.load_module(str(built.library)).one() == 1
-    assert (tmp_path / "staging" / "lazy.unbound.cpp").read_text() == ""
+    assert list((tmp_path / "staging").glob("lazy.unbound.*")) == []
 
 
 def test_what_fails_besides_is_an_error_of_the_link(tmp_path: Path) -> None:
