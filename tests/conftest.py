@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -65,6 +66,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for name in needed.args:
                 if not _has(name):
                     item.add_marker(pytest.mark.skip(reason=f"needs {name}, which kjit[dev] brings"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the imported modules and the collected tests, which stay until the end, out of garbage collections."""
+    gc.collect()
+    gc.freeze()
 
 
 @cache
