@@ -2,10 +2,11 @@
 
 The build runs `main` of this file as a program:
 
-    libnvrtc.so libnvrtc-builtins.so unit.sm_90a.ii unit.sm_90a.cubin options...
+    libnvrtc.so libnvrtc-builtins.so unit.sm_90a.ii unit.sm_90a.cubin 'command of the preprocessor' options...
 
-The input is preprocessed; halves.py makes the device half of it. With the two libraries as the only arguments, it
-prints the architectures that they support (`90`).
+The input is preprocessed, and is preprocessed again if the short headers of the C++ library do not suffice
+(short_headers.py); halves.py makes the device half of it. With the two libraries as the only arguments, it prints the
+architectures that they support (`90`).
 
 It prints NVRTC's messages, which have nvcc's format and include ptxas' table of resources. NVRTC opens the library of
 its builtins by name and does not find it in a wheel, so that library is loaded first.
@@ -19,7 +20,7 @@ import ctypes
 import os
 import re
 
-from kjit.engine.compile import halves
+from kjit.engine.compile import halves, short_headers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def compile_half(
     builtins: str,
     source: str,
     output: str,
+    preprocess: str,
     options: list[str],
     headers: DeviceHeaders | None = None,
     threads: int = 1,
@@ -45,6 +47,7 @@ def compile_half(
     """Compile the preprocessed `source` into the cubin `output`, or into PTX if that ends in `.ptx`.
 
     Args:
+        preprocess: the command that has made `source`.
         headers: the precompiled headers.
         threads: the number of threads that optimise and assemble kernels. The code is the same.
 
@@ -56,26 +59,80 @@ def compile_half(
     """
     options, is_silent = _with_warnings(options)
     nvrtc = _load(library, builtins)
-    with open(source, encoding="utf-8", errors="surrogateescape") as file:
-        unit = file.read()
-    short = None if headers is None else headers.split((library, builtins, source, *options), unit)
+    unit = _read(source)
+    is_short = short_headers.are_read(unit)
+    if is_short and not short_headers.suffice(unit):
+        unit, is_short = _with_whole_headers(preprocess, source), False
+    done, said, content = _compile_unit(nvrtc, unit, source, output, (library, builtins), options, headers, threads)
+    if not done and is_short and short_headers.may_have_failed(unit, said):
+        unit = _with_whole_headers(preprocess, source)
+        done, said, content = _compile_unit(nvrtc, unit, source, output, (library, builtins), options, headers, threads)
+    if done:
+        with open(output, "wb") as file:
+            file.write(content)
+    return done, "".join(_RESOURCES.findall(said)) if done and is_silent else said
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        return file.read()
+
+
+class PreprocessorError(Exception):
+    """The preprocessor failed; `said` is its output."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(said)
+        self.said = said
+
+
+def _with_whole_headers(preprocess: str, source: str) -> str:
+    """The unit, preprocessed with the C++ library's own headers.
+
+    Raises:
+        PreprocessorError: the preprocessor failed.
+    """
+    import shlex  # few units need it
+
+    from kjit.engine.compile.host_compiler import run
+
+    said = f"{source}.said"
+    handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        status = run([*shlex.split(preprocess), short_headers.FULL], handle)
+    finally:
+        os.close(handle)
+    if status != 0:
+        raise PreprocessorError(_read(said))
+    return _read(source)
+
+
+def _compile_unit(
+    nvrtc: ctypes.CDLL,
+    unit: str,
+    source: str,
+    output: str,
+    libraries: tuple[str, str],
+    options: list[str],
+    headers: DeviceHeaders | None,
+    threads: int,
+) -> tuple[bool, str, bytes]:
+    """Compile the preprocessed `unit`; see `_compile` for the result."""
+    short = None if headers is None else headers.split((*libraries, source, *options), unit)
     if threads > 1:
         options = [*options, f"--split-compile={threads}"]
     if headers is not None and short is not None:
         ahead, path, rest = short
         text = f"{_INCLUDE}{halves.device_half(rest)}"
         pch = [*options, *_QUIET, f"--use-pch={path}"]
-        done, said, content = _compile(nvrtc, source, text, pch, output, headers.halves[ahead])
-        if not done:
-            done, said, content = _compile(nvrtc, source, halves.device_half(unit), options, output)
-            if done:
-                headers.refuse(ahead)
-    else:
-        done, said, content = _compile(nvrtc, source, halves.device_half(unit), options, output)
-    if done:
-        with open(output, "wb") as file:
-            file.write(content)
-    return done, "".join(_RESOURCES.findall(said)) if done and is_silent else said
+        found = _compile(nvrtc, source, text, pch, output, headers.halves[ahead])
+        if found[0]:
+            return found
+        found = _compile(nvrtc, source, halves.device_half(unit), options, output)
+        if found[0]:
+            headers.refuse(ahead)
+        return found
+    return _compile(nvrtc, source, halves.device_half(unit), options, output)
 
 
 def _with_warnings(options: list[str]) -> tuple[list[str], bool]:
@@ -188,9 +245,11 @@ def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None, t
     if not rest:
         os.write(log, f"{' '.join(map(str, architectures(library)))}\n".encode())
         return 0
-    source, output, *options = rest
+    source, output, preprocess, *options = rest
     try:
-        done, said = compile_half(library, builtins, source, output, options, headers, threads)
+        done, said = compile_half(library, builtins, source, output, preprocess, options, headers, threads)
+    except PreprocessorError as error:
+        done, said = False, error.said
     except OSError as error:
         done, said = False, f"nvrtc: error: {error}\n"
     with open(log, "wb", closefd=False) as file:

@@ -80,14 +80,14 @@ def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> 
             return 0
     _write(cut, halves.host_half(unit, is_for_clang=is_for_clang))
     if not is_declared_alone:
-        status = _run(compiler, log)
+        status = run(compiler, log)
     elif _tried(compiler, output, log, is_declared_alone):
         status = 0
     else:
-        status = _run([*shlex.split(preprocess), "-DKJIT_RTC_FULL"], log)
+        status = run([*shlex.split(preprocess), "-DKJIT_RTC_FULL"], log)
         if status == 0:
             _write(cut, halves.host_half(_read(plain), is_for_clang=is_for_clang))
-            status = _run(compiler, log)
+            status = run(compiler, log)
     if headers is not None and short is not None and status == 0:
         headers.refuse(short[0])
     return status
@@ -99,7 +99,7 @@ def _tried(command: list[str], output: str, log: int, is_declared_alone: bool) -
     said = f"{output}.said"
     handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        status = _run(command, handle)
+        status = run(command, handle)
     finally:
         os.close(handle)
     if status != 0:
@@ -113,7 +113,7 @@ def _tried(command: list[str], output: str, log: int, is_declared_alone: bool) -
     return True
 
 
-def _run(command: list[str], log: int) -> int:
+def run(command: list[str], log: int) -> int:
     """Run `command` with its output to the file descriptor `log`, and return a shell's exit status. Not with
     `subprocess`, which takes longer to import than everything else here."""
     said = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PROGRAMS = tuple(
     os.path.join(os.path.dirname(os.path.realpath(__file__)), f"{name}.py")
-    for name in ("device_compiler", "host_compiler", "kernels_object", "halves")
+    for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "short_headers")
 )
 """The programs that cut, compile and join the halves of a CUDA unit."""
 
@@ -95,9 +95,11 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     for arch in toolchain.target.archs:
         plain = f"{unit.name}.sm_{arch.digits}.ii"
         flags = tuple(links.flags(device_half_flags(toolchain, spec, arch), PLAIN_FOR_CXX))
-        yield preprocessed(plain, flags)
+        preprocess = preprocessed(plain, flags)
+        yield preprocess
         cubin = f"{unit.name}.sm_{arch.digits}.cubin"
-        call = (*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins), plain, cubin)
+        libraries = (str(nvrtc.library), str(nvrtc.builtins))
+        call = (*command_of("device_compiler"), *libraries, plain, cubin, preprocess.command)
         yield Step(
             cubin, (*call, *nvrtc_flags(toolchain, spec, arch)), (plain,), reads=PROGRAMS, program="device_compiler"
         )

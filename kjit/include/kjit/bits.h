@@ -24,14 +24,14 @@ constexpr bool is_pow2(T x) {
 /// log2(x) rounded down; -1 for 0.
 template <std::unsigned_integral T>
 constexpr std::int32_t log2_floor(T x) {
-  return static_cast<std::int32_t>(std::bit_width(x)) - 1;
+  return static_cast<std::int32_t>(sizeof(T)) * 8 - std::countl_zero(x) - 1;
 }
 
 /// log2(x) rounded up; -1 for 0.
 template <std::unsigned_integral T>
 constexpr std::int32_t log2_ceil(T x) {
   if (x == 0) return -1;
-  return static_cast<std::int32_t>(std::bit_width(static_cast<T>(x - 1)));
+  return static_cast<std::int32_t>(sizeof(T)) * 8 - std::countl_zero(static_cast<T>(x - 1));
 }
 
 /// The smallest power of two not below `x`; 1 for 0. On overflow of `T` the result is 0, at run time as at compile

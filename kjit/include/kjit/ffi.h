@@ -860,7 +860,9 @@ struct TypeTraits<kjit::host::ffi::Tensor, void> : kjit::ffi_details::TvmTraits<
     TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(Ref, ::tvm::ffi::ObjectRef, Object); \
   }
 
+#ifndef KJIT_DEVICE_HALF
 #include <kjit/detail/ffi_elements.h>
+#endif
 
 #ifndef KJIT_PRECOMPILED
 #include <kjit/ffi.cpp>

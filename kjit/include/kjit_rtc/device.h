@@ -7,6 +7,9 @@
 #pragma once
 #pragma GCC system_header
 
+/// Defined in the device half alone: kjit's headers then omit bodies of host code.
+#define KJIT_DEVICE_HALF 1
+
 // Feature tests of libraries, which the preprocessing compiler evaluates, with NVRTC's answers: those of 12.8 and 13.0,
 // which are the same.
 #undef __has_builtin
@@ -38,6 +41,7 @@
 
 // Built into NVRTC.
 #define __COMMON_FUNCTIONS_H__
+#define __CUDA_DEVICE_RUNTIME_API_H__
 #define __CUDA_RUNTIME_H__
 #define __DEVICE_ATOMIC_FUNCTIONS_H__
 #define __DEVICE_DOUBLE_FUNCTIONS_H__
@@ -63,6 +67,16 @@
 #define __VECTOR_FUNCTIONS_H__
 #define __VECTOR_TYPES_H__
 #define CU_UUID_HAS_BEEN_DEFINED
+
+// Whether the C++ library's headers are kjit's short ones (kjit_rtc/std): for GCC's library alone, as long as C++20
+// without extensions is all that a unit asks for.
+#include <cstddef>
+#if defined(__GLIBCXX__) && !_GLIBCXX_INLINE_VERSION && defined(__STRICT_ANSI__) && __cplusplus == 202002L && \
+    !defined(KJIT_RTC_FULL)
+#define KJIT_RTC_SHORT 1
+#else
+#define KJIT_RTC_SHORT 0
+#endif
 
 // Its constexpr functions are for host and device, and device code has no exceptions.
 #define _EXCEPTION_DEFINES_H 1

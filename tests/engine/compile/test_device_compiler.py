@@ -46,7 +46,7 @@ def compile_half(nvrtc: Nvrtc, folder: Path, threads: int) -> tuple[str, bytes]:
     """What NVRTC says, and the cubin."""
     (folder / "op.ii").write_text(UNIT)
     output = folder / f"op{threads}.sm_90.cubin"
-    words = (str(nvrtc.library), str(nvrtc.builtins), str(folder / "op.ii"), str(output), OPTIONS)
+    words = (str(nvrtc.library), str(nvrtc.builtins), str(folder / "op.ii"), str(output), "", OPTIONS)
     done, said = device_compiler.compile_half(*words, threads=threads)
     assert done, said
     return said, output.read_bytes()
@@ -101,7 +101,7 @@ def test_a_kernel_that_reads_a_variable_of_the_host_does_not_compile(
     unit = f'# 1 "op.cu"\n{kind}int count = 3;\n__global__ void fill(int* out) {{ *out = count; }}\n'
     (tmp_path / "op.ii").write_text(unit)
     output = tmp_path / "op.sm_90.cubin"
-    words = (str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(output), [*OPTIONS, *silent])
+    words = (str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(output), "", [*OPTIONS, *silent])
     done, said = device_compiler.compile_half(*words)
     assert not done
     assert 'host variable "count"' in said
@@ -112,7 +112,7 @@ def test_a_kernel_that_reads_a_variable_of_the_host_does_not_compile(
 def test_warnings_can_be_disabled(nvrtc: Nvrtc, tmp_path: Path, silent: list[str]) -> None:
     (tmp_path / "op.ii").write_text(UNIT.replace("float total", "int unused;\n  float total"))
     output = tmp_path / "op.sm_90.cubin"
-    words = (str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(output), [*OPTIONS, *silent])
+    words = (str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(output), "", [*OPTIONS, *silent])
     done, said = device_compiler.compile_half(*words)
     assert done
     assert ("unused" in said) == (silent == [])
@@ -127,7 +127,7 @@ def test_headers_are_precompiled_after_a_build_whose_folder_for_temporary_files_
     monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
     headers = server._Headers(str(tmp_path))
     headers.load()
-    words = [str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(tmp_path / "op.cubin"), *OPTIONS]
+    words = [str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(tmp_path / "op.cubin"), "", *OPTIONS]
     log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
     cubins = []
     for _ in range(2):

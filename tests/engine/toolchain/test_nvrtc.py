@@ -586,6 +586,25 @@ class TestNvcc:
 
 @pytest.mark.nightly
 @pytest.mark.usefixtures("cache_dir", "without_nvcc")
+def test_both_halves_know_the_version_of_cuda_without_headers_of_kjit(tmp_path: Path) -> None:
+    """Kernels for this version alone: otherwise one half has a kernel that the other one lacks."""
+    path = tmp_path / "plain.cu"
+    path.write_text("""#include <cuda_runtime.h>
+#if CUDART_VERSION >= 12080
+__global__ void newer() {}
+void launch() { newer<<<1, 1>>>(); }
+#else
+__global__ void older() {}
+void launch() { older<<<1, 1>>>(); }
+#endif
+""")
+    spec = Spec("plain", cuda_files=[path])
+    (tmp_path / "staging").mkdir()
+    built = compile_variant(Variant(spec, TARGET), Toolchain.for_target(TARGET), tmp_path / "staging")
+    assert built.compiler.startswith("NVRTC ")
+    assert {kernel.kernel for kernel in built.resources} == {"newer"}
+
+
 @pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(kjit.ops.__path__)])
 def test_reference_ops_need_no_nvcc(name: str, tmp_path: Path) -> None:
     target = Target.cuda("9.0a")
@@ -710,6 +729,7 @@ def test_libraries_have_a_macro_for_each_builtin_of_nvrtc(tmp_path: Path) -> Non
         str(nvrtc.builtins),
         str(tmp_path / "unit.cu"),
         str(tmp_path / "unit.cubin"),
+        "",
         ["--std=c++20"],
     )
     assert done, said
