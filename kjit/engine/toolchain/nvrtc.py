@@ -212,6 +212,7 @@ _AS_IT_IS = re.compile(
     r"-O\d?|-g|-{1,2}(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda|resource-usage|"
     r"res-usage|Wno-deprecated-gpu-targets|Wno-deprecated-declarations|compress-mode=\w+|no-compress|"
     r"display-error-number|no-display-error-number|err-no|no-err-no|Wreorder|Wmissing-launch-bounds|split-compile=\d+)"
+    r"|-t\d+|-m64"
 )
 _NAMED = {
     "-maxrregcount": "--maxrregcount",
@@ -219,7 +220,9 @@ _NAMED = {
     "-Xptxas": "--ptxas-options",
     **{f"-diag-{what}": f"--diag-{what}" for what in ("suppress", "warn", "error")},
 }
-_WITHOUT_EFFECT = ("-t", "--threads")
+# Architectures and device linking that contradict the target are rejected before (compile/refusals.py).
+_ARCH = re.compile(r"-(?:gencode|arch|code)|--(?:generate-code|gpu-architecture|gpu-code)")
+_WITHOUT_EFFECT = ("-t", "--threads", "-rdc", "--relocatable-device-code")
 
 
 def nvrtc_options(words: Sequence[str]) -> list[str]:
@@ -241,9 +244,12 @@ def nvrtc_options(words: Sequence[str]) -> list[str]:
         ):
             continue  # for the preprocessor or another program
         name = f"--{flag.name[2:]}" if flag.name.startswith("--") else flag.name
-        if name in _NAMED or name in _NAMED.values():
+        if _NAMED.get(name, name) == "--ptxas-options":
+            # A list, as for nvcc; NVRTC passes each value on as one word.
+            options += [f"--ptxas-options={value}" for value in re.split(r"[,\s]+", flag.value) if value]
+        elif name in _NAMED or name in _NAMED.values():
             options.append(f"{_NAMED.get(name, name)}={flag.value}")
-        elif name in _WITHOUT_EFFECT:
+        elif name in _WITHOUT_EFFECT or (_ARCH.fullmatch(name) and "compute_" not in flag.value.rpartition("code=")[2]):
             continue
         elif flag.name:
             raise OnlyNvccError(f"{' '.join(flag.words())} is a flag for nvcc alone")

@@ -747,7 +747,17 @@ class TestFlags:
             "-lineinfo",
         ]
 
-    @pytest.mark.parametrize("flag", ["-keep", "--default-stream=per-thread", "-Xcudafe=--x"])
+    @pytest.mark.parametrize("flag", ["-Xptxas=-v,-dlcm=ca", "--ptxas-options=-v -dlcm=ca"])
+    def test_a_list_for_ptxas_is_several_options(self, flag: str) -> None:
+        assert nvrtc_options([flag]) == ["--ptxas-options=-v", "--ptxas-options=-dlcm=ca"]
+
+    def test_flags_that_repeat_the_target_have_no_effect(self) -> None:
+        flags = ["-gencode=arch=compute_90a,code=sm_90a", "-arch=sm_90a", "-gencode", "arch=compute_80,code=sm_80"]
+        assert nvrtc_options([*flags, "-rdc=false", "-t4", "-m64"]) == []
+
+    @pytest.mark.parametrize(
+        "flag", ["-keep", "--default-stream=per-thread", "-Xcudafe=--x", "-gencode=arch=compute_90,code=compute_90"]
+    )
     def test_others_are_for_nvcc_alone(self, flag: str) -> None:
         with pytest.raises(OnlyNvccError, match=f"{flag} is a flag for nvcc alone"):
             nvrtc_options([flag])
