@@ -68,10 +68,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     item.add_marker(pytest.mark.skip(reason=f"needs {name}, which kjit[dev] brings"))
 
 
-def pytest_collection_finish() -> None:
-    """Leave the imported modules and the collected tests, which stay until the end, out of garbage collections."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without garbage collections, and leave out of later ones what stays until the end: the imported modules
+    and the collected tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @cache

@@ -147,6 +147,7 @@ class TestHalf(
     shapes = (3,), (2, 3)
     in_place = ("x", "out")
     test_passes_the_checks_of_torch_library = None
+    test_torch_compile_takes_it_whole = None  # below, in this process: what it imports takes seconds
     test_refuses_tensors_on_a_gpu = None  # it takes them, as its kernel is in Python
 
     def test_one_of_its_own(self, dtypes, device):
@@ -175,6 +176,10 @@ def test_pytest_runs_the_tests_of_a_right_op(tmp_path: Path, forked: Forks) -> N
     ):
         assert f"TestHalf::{test}" in done.stdout
     assert "test_passes_the_checks_of_torch_library" not in done.stdout
+
+
+def test_torch_compile_takes_a_right_op_whole() -> None:
+    checks_of(half)().test_torch_compile_takes_it_whole("cpu")
 
 
 # -- wrong ops

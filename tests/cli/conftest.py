@@ -76,6 +76,18 @@ def kjit_in() -> Iterator[Kjit]:
         yield run
 
 
+@pytest.fixture(scope="session")
+def built_once(tmp_path_factory: pytest.TempPathFactory, kjit_in: Kjit, answer_op_once: Callable[..., Spec]) -> Path:
+    """A folder with two artifacts of each of the ops `answer` and `other`, to be copied into caches: artifacts do not
+    depend on where their project is."""
+    root, cache = tmp_path_factory.mktemp("project"), tmp_path_factory.mktemp("cache")
+    for name in ("answer", "other"):
+        add_op(root, answer_op_once, name)
+    done = kjit_in(root, "build", KJIT_CACHE_DIR=str(cache))
+    assert done.returncode == 0, done.stderr
+    return cache / "v1" / "cpu"
+
+
 @pytest.fixture
 def kjit(project: Path, kjit_in: Kjit) -> Kjit:
     """A function that runs `kjit` in the project."""

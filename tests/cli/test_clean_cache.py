@@ -25,9 +25,18 @@ def ops_in(cache: Path) -> list[str]:
 
 
 @pytest.fixture
-def filled(kjit: Kjit, add: Callable[[str], None], cache_dir: Path) -> Path:
-    """A cache with two artifacts of each of two ops. Whether they are recalled depends on how young files are: they are
-    not."""
+def filled(project: Path, add: Callable[[str], None], cache_dir: Path, built_once: Path) -> Path:
+    """A cache with two artifacts of each of two ops, none of which is recalled."""
+    del project
+    add("other")
+    shutil.copytree(built_once, cache_dir / "v1" / "cpu", dirs_exist_ok=True)
+    assert ops_in(cache_dir) == ["answer", "answer", "other", "other"]
+    return cache_dir
+
+
+@pytest.fixture
+def filled_here(kjit: Kjit, add: Callable[[str], None], cache_dir: Path) -> Path:
+    """As `filled`, but built from the project of the test, so that changes in it make artifacts stale."""
     add("other")
     kjit("build")
     shutil.rmtree(cache_dir / "v1" / recall.FOLDER, ignore_errors=True)
@@ -171,14 +180,14 @@ def test_links_are_not_followed_out_of_the_cache(kjit: Kjit, filled: Path, tmp_p
 
 def test_what_a_killed_build_left_behind_goes_too(kjit: Kjit, filled: Path) -> None:
     left = filled / "v1" / "staging" / ("1ef7" * 4)
-    left.mkdir()
+    left.mkdir(mode=0o700, parents=True)
     left.with_suffix(".lock").write_text(os.uname().nodename)
     done = kjit("clean-cache", "--yes")
     assert "removed what 1 aborted build left behind" in done.stderr
     assert not left.exists()
 
 
-def test_what_is_stale_goes_with_the_reason(kjit: Kjit, filled: Path, project: Path) -> None:
+def test_what_is_stale_goes_with_the_reason(kjit: Kjit, filled_here: Path, project: Path) -> None:
     (project / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
     kjit("build")
     done = kjit("clean-cache", "--stale", "--yes")
@@ -186,14 +195,14 @@ def test_what_is_stale_goes_with_the_reason(kjit: Kjit, filled: Path, project: P
     header, row, *_ = done.stdout.splitlines()
     assert header.split()[-1] == "why"
     assert row.split()[:3] == ["answer", "cpu", "2"] and row.endswith("csrc/answer.h changed")
-    assert ops_in(filled) == ["answer", "answer", "other", "other"]
+    assert ops_in(filled_here) == ["answer", "answer", "other", "other"]
     assert "none that is stale" in kjit("clean-cache", "--stale", "--yes").stderr
     built = json.loads(kjit("build", "--json").stdout)
     assert {variant["state"] for variant in built["variants"]} == {"hit"}
 
 
 def test_a_wrapper_that_cannot_be_asked_is_named_and_its_sources_are_compared(
-    kjit: Kjit, filled: Path, project: Path
+    kjit: Kjit, filled_here: Path, project: Path
 ) -> None:
     (project / "kernels" / "other.py").write_text("raise RuntimeError('broken')\n")
     (project / "csrc" / "other.cpp").write_text("changed")
@@ -201,7 +210,7 @@ def test_a_wrapper_that_cannot_be_asked_is_named_and_its_sources_are_compared(
     assert "other: its declarations cannot be read" in done.stderr
     removed = json.loads(done.stdout)["artifacts"]
     assert [item["reason"] for item in removed] == ["{project}/csrc/other.cpp changed"] * 2
-    assert ops_in(filled) == ["answer", "answer"]
+    assert ops_in(filled_here) == ["answer", "answer"]
 
 
 def test_as_json_it_says_what_goes_and_never_asks(kjit: Kjit, filled: Path) -> None:
