@@ -31,26 +31,6 @@ using Word = std::conditional_t<
         kBytes == 8, uint2,
         std::conditional_t<kBytes == 4, unsigned, std::conditional_t<kBytes == 2, unsigned short, unsigned char>>>>;
 
-/// Removes a word's first element, and appends the one that `from` points to.
-template <typename Bits, typename T>
-KJIT_DEVICE void shift_in(Bits& word, const T* from) {
-  using Element __attribute__((may_alias)) = Word<sizeof(T)>;
-  using Part = std::conditional_t<sizeof(T) < 4 && sizeof(Bits) % 4 == 0, unsigned, Word<sizeof(T)>>;
-  constexpr int kParts = sizeof(Bits) / sizeof(Part);
-  Part parts[kParts + 1];
-  std::memcpy(parts, &word, sizeof(word));
-  parts[kParts] = *reinterpret_cast<const Element*>(from);
-#pragma unroll
-  for (int i = 0; i < kParts; ++i) {
-    if constexpr (sizeof(Part) == sizeof(T)) {
-      parts[i] = parts[i + 1];
-    } else {
-      parts[i] = __funnelshift_r(parts[i], parts[i + 1], 8 * sizeof(T));
-    }
-  }
-  std::memcpy(&word, parts, sizeof(word));
-}
-
 /// Reads what the SM's cache has no use for. `__ldcs` would still let it take the place of something else there.
 template <typename Load>
 KJIT_DEVICE Load load_past_cache(const Load* from) {

@@ -150,30 +150,29 @@ class RowTeam {
   /// operations.
   KJIT_DEVICE Total finish(Total total) const {
     const unsigned warps = threads_ / kWarp;
-    unsigned places = kWarp;  // consecutive lanes that have the totals of all warps
-    if (kClusters && shares_blocks()) {
-      const Exchange<Total>& here = exchange();
-      device::ptx::mbar_wait_parity(&exchange().complete, 0);
-      const unsigned half = warps / 2;  // their number is even
-      total = Total{};
+    if constexpr (kClusters) {
+      if (shares_blocks()) {
+        const Exchange<Total>& here = exchange();
+        device::ptx::mbar_wait_parity(&exchange().complete, 0);
+        const unsigned half = warps / 2;  // their number is even
+        total = Total{};
 #pragma unroll 1
-      for (unsigned i = threadIdx.x % kWarp; i < half; i += kWarp) {
-        total = combined(total, combined(here.of_warp[i].total(), here.of_warp[i + half].total()));
+        for (unsigned i = threadIdx.x % kWarp; i < half; i += kWarp) {
+          total = combined(total, combined(here.of_warp[i].total(), here.of_warp[i + half].total()));
+        }
+        return combined_across(total, Lanes{kWarp});
       }
-    } else {
-      total = combined_across(total, Lanes{threads_ < kWarp ? threads_ : kWarp});
-      if (threads_ <= kWarp) return total;
-
-      __shared__ TotalWords<Total> of_warp[kWarp];
-      if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = TotalWords<Total>::of(total);
-      __syncthreads();
-      // Only two numbers of lanes, so that few branches delay code that does not need the total.
-      if (warps <= 8) places = 8;
-      const unsigned warp = threadIdx.x % places;
-      total = of_warp[warp < warps ? warp : 0].total();
-      if (warp >= warps) total = Total{};
     }
-    return combined_across(total, Lanes{places});
+    total = combined_across(total, Lanes{threads_ < kWarp ? threads_ : kWarp});
+    if (threads_ <= kWarp) return total;
+
+    __shared__ TotalWords<Total> of_warp[kWarp];
+    if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = TotalWords<Total>::of(total);
+    __syncthreads();
+    // Only two numbers of lanes, so that few branches delay code that does not need the total.
+    const unsigned places = warps <= 8 ? 8 : kWarp, warp = threadIdx.x % places;
+    total = of_warp[warp < warps ? warp : 0].total();
+    return combined_across(warp < warps ? total : Total{}, Lanes{places});
   }
 
  private:

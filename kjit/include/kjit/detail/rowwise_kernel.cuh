@@ -253,26 +253,28 @@ struct UnalignedVectors : RowVectors<Operand, kVec, 1, 1> {
   template <bool kIsFull>
   KJIT_DEVICE void load_chunk(int first, int next, int end) {
     if constexpr (kIsInput<Operand>) {
+      // Vectors that are not aligned are copied first, so that the loop that is unrolled is compiled once.
       const bool is_missing = Operand::kIsOptional && data == nullptr;
-      if (!is_missing && reinterpret_cast<std::uintptr_t>(data + first) % sizeof(Word) == 0) {
-#pragma unroll
+      const Element* from = data + first;
+      int step = next;
+      Word copies[kParts];
+      if (is_missing || reinterpret_cast<std::uintptr_t>(from) % sizeof(Word) != 0) {
+#pragma unroll 1
         for (int i = 0; i < kParts; ++i) {
-          if (!kIsFull && first + i * next >= end) break;
-          words[i] = *reinterpret_cast<const Word*>(data + first + i * next);
+          const int at = first + i * next;
+          if (!kIsFull && at >= end) break;
+          typename Base::Vector vector;
+          vector.fill(Element{});
+          if (!is_missing) vector = elements(at);
+          std::memcpy(&copies[i], vector.data(), sizeof(Word));
         }
-        return;
+        from = reinterpret_cast<const Element*>(copies);
+        step = kVec;
       }
 #pragma unroll
-      for (Word& word : words) word = Word{};
-      // The first of a vector's elements is read from memory, the others from the L1 cache. Unrolled, this would take
-      // four times as long to compile.
-#pragma unroll 1
-      for (int j = is_missing ? kVec : 0; j < kVec; ++j) {
-#pragma unroll
-        for (int i = 0; i < kParts; ++i) {
-          if (!kIsFull && first + i * next >= end) break;
-          device::row::details::shift_in(words[i], data + first + i * next + j);
-        }
+      for (int i = 0; i < kParts; ++i) {
+        if (!kIsFull && first + i * next >= end) break;
+        words[i] = *reinterpret_cast<const Word*>(from + i * step);
       }
     }
   }
