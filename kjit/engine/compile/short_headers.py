@@ -10,11 +10,16 @@ Few imports: it starts once for every compiled unit.
 
 from __future__ import annotations
 
+import os
 import re
 
 FULL = "-DKJIT_RTC_FULL"
 """The flag with which a unit is preprocessed with the C++ library's own headers."""
 
+_FOLDER = os.path.join(os.path.dirname(__file__), "..", "..", "include", "kjit_rtc", "std")
+_INCLUDED = re.compile(
+    rb"^[ \t]*#[ \t]*include[ \t]*<([a-z_]+|tvm/ffi/(?!c_api|extra/c_env_api)[^>\n]+)>", re.MULTILINE
+)
 _SHORT = '/kjit_rtc/std/type_traits" 1'
 _WHOLE = re.compile(r'(?<!/kjit_rtc/std)/type_traits" 1\b')
 _MARKER = re.compile(r'\n# \d+ "((?:\\.|[^"\\])*)".*')
@@ -27,6 +32,13 @@ _COMBINABLE = re.compile(
 _OF_LIBRARY = "/c++/"
 _USING = re.compile(r"using\s+namespace\s+(?:::\s*)?std\b")
 _BUILT_IN = frozenset(("initializer_list", "nullptr_t", "size_t", "align_val_t"))
+
+
+def may_suffice(source: str) -> bool:
+    """Whether a source file includes no other header of the C++ library: otherwise it is preprocessed only once."""
+    with open(source, "rb") as file:
+        included = set(_INCLUDED.findall(file.read()))
+    return included <= {b"cstddef", b"cstdint", b"climits", b"cfloat", *map(os.fsencode, os.listdir(_FOLDER))}
 
 
 def are_read(unit: str) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import kjit
 from kjit import env
 from kjit.engine.cache.missing import asking
+from kjit.engine.compile import short_headers
 from kjit.engine.compile.libraries import files_named
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, Links
 from kjit.engine.compile.steps import Step, Unit
@@ -91,10 +92,11 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
         ask = (*preprocess, *asking("c++", plain), unit.path)
         return Step(plain, (*preprocess, *making), generated=unit.generated, reads=reads, asking=ask)
 
+    whole = () if all(map(short_headers.may_suffice, spec.cuda_files)) else (short_headers.FULL,)
     cubins = []
     for arch in toolchain.target.archs:
         plain = f"{unit.name}.sm_{arch.digits}.ii"
-        flags = tuple(links.flags(device_half_flags(toolchain, spec, arch), PLAIN_FOR_CXX))
+        flags = (*links.flags(device_half_flags(toolchain, spec, arch), PLAIN_FOR_CXX), *whole)
         preprocess = preprocessed(plain, flags)
         yield preprocess
         cubin = f"{unit.name}.sm_{arch.digits}.cubin"
