@@ -296,6 +296,23 @@ def test_checked_arithmetic_has_gccs_results(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_nvcc")
+def test_pipelines_need_no_nvcc(tmp_path: Path) -> None:
+    source = """#include <cuda_awbarrier.h>
+    #include <cuda_pipeline.h>
+    #include <cstdint>
+    __global__ void fill(float* x, std::uint64_t n) {
+      __shared__ float copied[32];
+      __pipeline_memcpy_async(&copied[threadIdx.x], x + threadIdx.x, 4);
+      __pipeline_commit();
+      __pipeline_wait_prior(0);
+      x[n] = copied[threadIdx.x];
+    }
+    void launch(int64_t n) { fill<<<1, 32>>>(nullptr, n); }
+    """
+    assert build(source, tmp_path, target=Target.cuda("8.0")).compiler.startswith("NVRTC ")
+
+
+@pytest.mark.usefixtures("without_nvcc")
 def test_functions_of_integers_and_of_two_types_are_the_c_plus_plus_librarys(tmp_path: Path) -> None:
     """Both halves evaluate the assertions: the host half with the library itself."""
     source = """#include <cmath>
