@@ -295,6 +295,43 @@ def test_checked_arithmetic_has_gccs_results(tmp_path: Path) -> None:
     assert build(source, tmp_path, target=Target.cuda("8.0")).compiler.startswith("NVRTC ")
 
 
+@pytest.mark.usefixtures("without_nvcc")
+def test_pipelines_need_no_nvcc(tmp_path: Path) -> None:
+    source = """#include <cuda_awbarrier.h>
+    #include <cuda_pipeline.h>
+    #include <cstdint>
+    __global__ void fill(float* x, std::uint64_t n) {
+      __shared__ float copied[32];
+      __pipeline_memcpy_async(&copied[threadIdx.x], x + threadIdx.x, 4);
+      __pipeline_commit();
+      __pipeline_wait_prior(0);
+      x[n] = copied[threadIdx.x];
+    }
+    void launch(int64_t n) { fill<<<1, 32>>>(nullptr, n); }
+    """
+    assert build(source, tmp_path, target=Target.cuda("8.0")).compiler.startswith("NVRTC ")
+
+
+@pytest.mark.usefixtures("without_nvcc")
+def test_functions_of_integers_and_of_two_types_are_the_c_plus_plus_librarys(tmp_path: Path) -> None:
+    """Both halves evaluate the assertions: the host half with the library itself."""
+    source = """#include <cmath>
+    #include <type_traits>
+    template <typename Expected, typename... Found>
+    constexpr bool are = (std::is_same_v<Expected, Found> && ...);
+    template <typename T>
+    __global__ void fill(T* x, int n, unsigned short u, double d) {
+      static_assert(are<double, decltype(std::sqrt(n)), decltype(std::exp(u)), decltype(std::floor(true))>);
+      static_assert(are<double, decltype(std::fmax(x[0], 0.0)), decltype(std::fmin(n, x[0]))>);
+      static_assert(are<double, decltype(std::pow(n, 2)), decltype(std::pow(2, x[0])), decltype(std::pow(x[0], d))>);
+      static_assert(are<float, decltype(std::sqrt(x[0])), decltype(std::fmax(x[0], x[1]))>);
+      x[0] = std::sqrt(n) + std::fmax(x[1], 0.0) + std::pow(n, 2) + std::log2(u) + std::atan2(n, d);
+    }
+    void launch(int64_t) { fill<<<1, 1>>>(static_cast<float*>(nullptr), 1, static_cast<unsigned short>(2), 3.0); }
+    """
+    assert build(source, tmp_path, target=Target.cuda("8.0")).compiler.startswith("NVRTC ")
+
+
 class TestTwoUnits:
     """A module of two sources that are compiled each by itself."""
 
