@@ -93,6 +93,7 @@ _NO_LIBRARY = re.compile(
 )
 _LIBRARY_MISSING = re.compile(r"linker: .*No such file or directory|no such file or directory: '.*'")
 _DTYPE_LIKE = re.compile(r"['\"](?P<name>(?:float|fp|bf|bfloat|half|double|int|uint|long|bool)\w*)['\"]")
+_RSQRT = re.compile(r"exception spec.*\brsqrt\b|\brsqrt\b.*exception spec")
 _NOT_KNOWN = ("was not declared", "is undefined", "undeclared identifier", "unknown type name")
 _STANDARD_HEADERS: Mapping[str, Sequence[str]] = {
     "cmath": ("sqrt", "exp", "log", "pow", "sin", "cos", "tanh", "floor", "ceil", "round", "isnan", "isinf"),
@@ -299,6 +300,8 @@ def _dtype_hint(name: str) -> str:
 
 
 def _of_cuda(text: str, target: str) -> str | None:
+    if _RSQRT.search(text) is not None:
+        return "this C library has a function rsqrt, which CUDA's headers allow from CUDA 13.2 on: install that"
     if "calling a __host__ function" in text:
         return "mark the function __device__ (KJIT_DEVICE), or do it before the launch"
     if "host function call cannot be configured" in text:

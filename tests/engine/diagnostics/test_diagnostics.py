@@ -390,6 +390,19 @@ class TestNamesOfCuda:
         assert self.hint(f"scale.cuh:2:1: error: '{name}' was not declared in this scope\n", view) == said
         assert self.hint(f"scale.cuh:2:1: error: unknown type name '{name}'\n", view) == said
 
+    @pytest.mark.parametrize(
+        "error",
+        [
+            '(206): error: exception specification is incompatible with that of previous function "rsqrt" (declared at',
+            ":206:1: error: declaration of 'double rsqrt(double) noexcept (true)' has a different exception specifier",
+            ":206:1: error: exception specification in declaration does not match previous declaration of 'rsqrt'",
+        ],
+    )
+    def test_a_c_library_that_is_too_new_for_cuda_is_named(self, view: Path, error: str) -> None:
+        hint = self.hint(f"/usr/include/bits/mathcalls.h{error}\n", view)
+        assert hint is not None
+        assert "from CUDA 13.2 on" in hint
+
     @pytest.mark.parametrize("header", ["cuda/std/array", "cub/cub.cuh", "nv/target", "crt/mma.h"])
     def test_where_a_package_of_its_headers_is_missing_it_is_named(self, view: Path, header: str) -> None:
         hint = self.hint(f"scale.cuh:1:10: fatal error: {header}: No such file or directory\n", view)
