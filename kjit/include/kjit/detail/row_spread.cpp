@@ -31,7 +31,7 @@ KJIT_IMPL RowChoice choose_rows(std::int64_t rows, std::int64_t vectors, std::in
     const int parts = limits.long_parts;
     const RowSpread spread =
         spread_rows(rows, vectors, parts, largest_block(vectors, parts, limits.max_cluster), limits.max_cluster);
-    return {vectors == std::int64_t{spread.threads} * parts ? kEvenLongRows : kLongRows, parts, spread};
+    return {kLongRows, parts, spread};
   }
   const RowSpread spread = spread_rows(rows, vectors, limits.parts);
   // Of a short row a thread has less: it needs fewer registers then, and more of them run.

@@ -105,7 +105,7 @@ constexpr int fetched_parts(int parts, int inputs) {
 }
 
 /// The kernels of an op, as `RowChoice` numbers them.
-enum RowKernel : int { kUnalignedRows, kHeldRows, kShortRows, kLongRows, kEvenLongRows, kRowKernels };
+enum RowKernel : int { kUnalignedRows, kHeldRows, kShortRows, kLongRows, kRowKernels };
 
 /// What the choice of a kernel depends on: numbers of `RowTuning`, and of the architecture.
 struct RowLimits {

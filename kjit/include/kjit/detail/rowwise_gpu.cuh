@@ -38,7 +38,6 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
       kernels::rowwise<Math, Tuning::kParts, true, false, Operands...>,
       kernels::rowwise<Math, Tuning::kShortParts, false, false, Operands...>,
       kernels::rowwise<Math, Tuning::kLongParts, false, true, Operands...>,
-      kernels::rowwise<Math, Tuning::kLongParts, true, true, Operands...>,
   };
   host::RuntimeCheck(row_size <= kMaxRowSize, "a row of ", row_size,
                      " elements is longer than pattern rowwise takes on a GPU, ", kMaxRowSize);
@@ -53,7 +52,7 @@ void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size,
   plan.threads = spread.threads;
   plan_prefetch(plan, reinterpret_cast<const void*>(kernel), spread, vectors, Tuning::kInputs, device);
   std::size_t shared_bytes = spread.cluster > 1 ? sizeof(Exchange<Total>) : 0;
-  if (choice.kernel >= kLongRows && 2 * vectors > std::int64_t{spread.threads} * choice.parts) {
+  if (choice.kernel == kLongRows && 2 * vectors > std::int64_t{spread.threads} * choice.parts) {
     shared_bytes += std::size_t{16} *
                     static_cast<std::size_t>(spread.block * Tuning::late_columns(choice.parts) * Tuning::kColumns);
   }
