@@ -138,7 +138,7 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
 
 
 def suffix_of(kernels: Sequence[Kernel], unit: str) -> str:
-    """What distinguishes a kernel of this unit from those of the same name in other units.
+    """The suffix of a kernel's symbol, by which kernels of one name in several units differ.
 
     Args:
         kernels: the kernel in each cubin.

@@ -132,12 +132,16 @@ def test_after_a_failure_what_does_not_depend_on_it_runs(tmp_path: Path) -> None
         (shell("a", "kill -9 $$"), 137, ""),
         (Step("a", ("/no/such/compiler", "-c")), 127, "/no/such/compiler: No such file or directory\n"),
         (
-            Step("a", (*command_of("kernels_object"), "no.o", "no.s"), program="kernels_object"),
+            Step("a", (*command_of("kernels_object"), "no.o", "no.s", ""), program="kernels_object"),
             1,
             "FileNotFoundError: [Errno 2] No such file or directory: 'no.o'\n",
         ),
         (
-            Step("a", (*command_of("device_compiler"), "/no/a", "/no/b", "a.ii", "a.cubin"), program="device_compiler"),
+            Step(
+                "a",
+                (*command_of("device_compiler"), "/no/a", "/no/b", "a.ii", "a.cubin", ""),
+                program="device_compiler",
+            ),
             1,
             "nvrtc: error: /no/b: cannot open shared object file: No such file or directory\n",
         ),
