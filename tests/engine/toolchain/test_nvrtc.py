@@ -621,7 +621,6 @@ class TestNvcc:
         assert f'op.cuh:{place}: error: identifier "thrice" is undefined' in str(caught.value)
 
 
-@pytest.mark.nightly
 @pytest.mark.usefixtures("cache_dir", "without_nvcc")
 def test_both_halves_know_the_version_of_cuda_without_headers_of_kjit(tmp_path: Path) -> None:
     """Kernels for this version alone: otherwise one half has a kernel that the other one lacks."""
@@ -642,6 +641,8 @@ void launch() { older<<<1, 1>>>(); }
     assert {kernel.kernel for kernel in built.resources} == {"newer"}
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("cache_dir", "without_nvcc")
 @pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(kjit.ops.__path__)])
 def test_reference_ops_need_no_nvcc(name: str, tmp_path: Path) -> None:
     target = Target.cuda("9.0a")
