@@ -153,6 +153,7 @@ def test_the_host_part_of_cuda_headers_compiles_with_clang(tmp_path: Path) -> No
     check_headers(CLANG, Target.cuda(ARCHS[0]), tmp_path, *CUDA_HOST_HEADERS)
 
 
+@pytest.mark.nightly
 @needs_clang
 @pytest.mark.parametrize(
     "case",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ HERE = Path(__file__).parent
 CASES = sorted(
     path.name for path in HERE.glob("test_*.py") if path.name not in ("test_headers.py", Path(__file__).name)
 )
-QUICK = ("test_ffi.py",)
-"""What each call passes through. Some others take half a minute and more, to compile or to run."""
 
 pytestmark = pytest.mark.skipif(bool(sanitized.why_not()), reason=sanitized.why_not())
 
@@ -27,16 +24,11 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=sanitized.environment(), cwd=HERE, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(
-    "cases",
-    [
-        pytest.param(QUICK, id="quick"),
-        *(pytest.param([name], id=name, marks=pytest.mark.nightly) for name in CASES if name not in QUICK),
-    ],
-)
-def test_the_cases_pass_with_nothing_to_report(cases: Sequence[str]) -> None:
+@pytest.mark.nightly
+@pytest.mark.parametrize("cases", CASES)
+def test_the_cases_pass_with_nothing_to_report(cases: str) -> None:
     # Without the plugins of the outer run, which would start processes of their own.
-    done = run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *cases)
+    done = run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", cases)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
     assert "runtime error" not in done.stderr
 
