@@ -744,3 +744,30 @@ class TestHeaders:
         path, size, inode, _, hash_ = self.rows(*headers)[0]
         with pytest.raises(OverflowError):
             recall.packed([(path, size, inode, -2, hash_)])
+
+
+def test_all_code_that_derives_keys_is_compared(tmp_path: Path) -> None:
+    (tmp_path / "op.cpp").write_text("void run() {}\n")
+    script = """
+        import os, sys
+        import kjit
+        from kjit.engine.key.key import Key
+        from kjit.engine.toolchain.toolchain import Toolchain
+        from kjit.runtime import recall
+        from kjit.spec import Spec, Target, Variant
+
+        target = Target.cpu()
+        spec = Spec("op", cpp_files=[sys.argv[1]], cpp_wrappers=["run"])
+        Key.of(Variant(spec, target), Toolchain.for_target(target)).key1
+        home = os.path.dirname(kjit.__file__)
+        compared = {name for name, *_ in recall.code_states()}
+        loaded = (module.__file__ for name, module in sys.modules.items() if name.startswith("kjit"))
+        print(*sorted({os.path.relpath(file, home) for file in loaded} - compared))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "op.cpp")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    # The rest loads modules, names errors, or finds the targets that requests name.
+    allowed = (
+        "__init__.py engine/__init__.py errors.py runtime/bundle.py runtime/exported.py runtime/gpus.py runtime/load.py"
+    )
+    assert set(done.stdout.split()) <= set(allowed.split())

@@ -22,6 +22,7 @@ import signal
 
 from kjit.engine.compile import halves, kernels_object
 from kjit.engine.compile.precompiled import USING
+from kjit.engine.compile.short_headers import FULL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> 
     elif _tried(compiler, output, log, is_declared_alone):
         status = 0
     else:
-        status = run([*shlex.split(preprocess), "-DKJIT_RTC_FULL"], log)
+        status = run([*shlex.split(preprocess), FULL], log)
         if status == 0:
             _write(cut, halves.host_half(_read(plain), is_for_clang=is_for_clang))
             status = run(compiler, log)

@@ -14,7 +14,8 @@ import os
 import re
 
 FULL = "-DKJIT_RTC_FULL"
-"""The flag with which a unit is preprocessed with the C++ library's own headers."""
+"""The flag with which a half is preprocessed with whole headers: the device half with those of the C++ library, the
+host half with CUDA's for half and bfloat16 (host_compiler.py)."""
 
 _FOLDER = os.path.join(os.path.dirname(__file__), "..", "..", "include", "kjit_rtc", "std")
 _INCLUDED = re.compile(
