@@ -226,6 +226,11 @@ def _general(message: Message) -> str | None:
             "add -static-global-template-stub=false to extra_cuda_cflags, or define the kernel in the unit that "
             "launches it: with cuda_wrappers all cuda_files are one unit"
         )
+    if re.search(r"reference to '?_GLOBAL__N_", text) is not None:
+        return (
+            "nvcc mistakes the unnamed namespace of a kernel for that of a namespace named by `using namespace`: write "
+            "that in the functions that need it, or put the kernel into a namespace with a name"
+        )
     if (match := re.match(r"undefined symbol\W+(threadIdx|blockIdx|blockDim|gridDim|warpSize)$", text)) is not None:
         return (
             f"mark the function __global__, if it is a kernel, or __device__ (KJIT_DEVICE): host code has no {match[1]}"

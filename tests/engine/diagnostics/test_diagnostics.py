@@ -423,6 +423,13 @@ class TestNamesOfCuda:
 
 
 class TestOtherTools:
+    @pytest.mark.parametrize("quote", ["'", ""])
+    def test_a_kernel_in_an_unnamed_namespace_that_nvcc_confuses_with_another_has_a_hint(
+        self, view: Path, quote: str
+    ) -> None:
+        log = f"scale.cudafe1.stub.c:1:28: error: reference to {quote}_GLOBAL__N__6_a_cu_9_1{quote} is ambiguous\n"
+        assert "into a namespace with a name" in str(show(log, view).hint)
+
     def test_ptxas_names_the_kernel_and_not_the_temporary_file(self, view: Path) -> None:
         log = "ptxas error   : Entry function '_Z3bigPf' uses too much shared data (0x61a80 bytes, 0xc000 max)\n"
         report = show(log, view)
