@@ -155,6 +155,8 @@ def host_half_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
         *_of_both_halves(toolchain),
         "-D__NVCC__=1",
         *("-O3", "-fPIC", "-fvisibility=hidden"),
+        # No notes about parameters that are aligned to 64 bytes and more, such as a `CUtensorMap`.
+        "-Wno-psabi",
         # CUB gives members the names of classes, which nvcc's front end accepts.
         *(["-Wno-changes-meaning"] if toolchain.cxx.family == "gcc" and toolchain.cxx.version >= (13, 0) else []),
         # Kernels have no bodies in it, and preprocessed text needs no folders.

@@ -641,6 +641,20 @@ void launch() { older<<<1, 1>>>(); }
     assert {kernel.kernel for kernel in built.resources} == {"newer"}
 
 
+@pytest.mark.usefixtures("cache_dir", "without_nvcc")
+def test_a_warning_has_no_notes_about_parameters_that_are_aligned_to_many_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "plain.cu"
+    path.write_text("""struct alignas(128) Map { int values[32]; };
+__global__ void first(const __grid_constant__ Map map, int* out) { int unused; *out = map.values[0]; }
+void launch(Map map, int* out) { first<<<1, 1>>>(map, out); }
+""")
+    (tmp_path / "staging").mkdir()
+    variant = Variant(Spec("plain", cuda_files=[path]), TARGET)
+    built = compile_variant(variant, Toolchain.for_target(TARGET), tmp_path / "staging")
+    assert '"unused" was declared but never referenced' in built.warnings
+    assert "note:" not in built.warnings
+
+
 @pytest.mark.nightly
 @pytest.mark.usefixtures("cache_dir", "without_nvcc")
 @pytest.mark.parametrize("name", [each.name for each in pkgutil.iter_modules(kjit.ops.__path__)])
