@@ -646,7 +646,7 @@ def test_a_warning_has_no_notes_about_parameters_that_are_aligned_to_many_bytes(
     path = tmp_path / "plain.cu"
     path.write_text("""struct alignas(128) Map { int values[32]; };
 __global__ void first(const __grid_constant__ Map map, int* out) { int unused; *out = map.values[0]; }
-void launch(Map map, int* out) { first<<<1, 1>>>(map, out); }
+void launch(int* out) { Map map{}; first<<<1, 1>>>(map, out); }
 """)
     (tmp_path / "staging").mkdir()
     variant = Variant(Spec("plain", cuda_files=[path]), TARGET)
