@@ -200,6 +200,11 @@ class _Declaration:
         self._mode: object = None
         load.follow(self)
         for values in variants:
+            if not isinstance(values, Mapping):
+                raise kjit.UsageError(
+                    f"{self.name}: {values!r} is not a variant, which is a dict of the function's parameters.",
+                    hint="variants=kjit.product(...) makes them, and [{}] is one without parameters",
+                )
             try:
                 self._signature.bind(**values)
             except TypeError as error:

@@ -81,6 +81,14 @@ class TestDeclaration:
 
         assert (_op.__name__, _op.__doc__) == ("_op", "The module of op.")
 
+    @pytest.mark.parametrize("variants", [[()], [1], {"n": 1}, [None]])
+    def test_what_is_no_dict_of_parameters_is_no_variant(self, variants: Any) -> None:
+        with pytest.raises(UsageError, match=r"_op: .* is not a variant, which is a dict of the function's parameters"):
+
+            @kjit.module(variants=variants)
+            def _op(n: int) -> Spec:
+                raise AssertionError(n)
+
     @pytest.mark.parametrize("variants", [[{"m": 1}], [{}], [{"n": 1, "m": 2}]])
     def test_a_variant_that_does_not_fit_the_function_is_refused(self, variants: list[dict[str, object]]) -> None:
         with pytest.raises(UsageError, match=r"_op: the variant .* does not fit the function"):
