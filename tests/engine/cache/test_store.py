@@ -271,6 +271,7 @@ class TestFolders:
         self, tmp_path: Path, mode: int, inner: str
     ) -> None:
         (tmp_path / "cache" / "v1").mkdir(parents=True, mode=0o700)
+        (tmp_path / "cache" / "inline").mkdir(mode=0o700)
         (tmp_path / "cache").chmod(0o700)
         (tmp_path / "cache" / inner).chmod(mode)
         with pytest.raises(CacheError, match=rf"Other users may write(.|\n)*chmod -R go-w {tmp_path / 'cache'}`"):
