@@ -49,7 +49,7 @@ from kjit.engine.diagnostics.printed import (
 )
 from kjit.engine.key.anchors import straight
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
-from kjit.engine.toolchain.nvrtc import Nvrtc, OnlyNvccError
+from kjit.engine.toolchain.nvrtc import PROGRAMS, Nvrtc, OnlyNvccError
 from kjit.engine.toolchain.programs import find_launcher
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, ToolchainError
@@ -139,7 +139,7 @@ def compile_variant(
     if not is_known:
         two_halves.remember_nvcc(variant.spec, nvrtc, reason, word)
     # Another version of kjit's programs might compile it with NVRTC.
-    others = (*built.others, *two_halves.PROGRAMS)
+    others = (*built.others, *PROGRAMS)
     return replace(built, others=others, seconds=time.perf_counter() - started, why_nvcc=reason)
 
 

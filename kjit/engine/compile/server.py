@@ -60,6 +60,8 @@ def main(words: list[str]) -> int:
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     headers = _Headers(folder)
+    if not select.select([connection], [], [], 0)[0]:
+        _load(libraries)  # it was started ahead of the first build
     text, since, patience = b"", time.monotonic(), _LOOK_S
     while os.getppid() == parent and time.monotonic() - since < _IDLE_S:
         if not select.select([connection], [], [], patience)[0]:
@@ -135,7 +137,8 @@ def _write(handle: int, content: bytes) -> None:
 
 
 def _load(libraries: list[str]) -> None:
-    """Import the programs, and load NVRTC. If it is missing, the program that needs it reports that."""
+    """Import the programs and load NVRTC, unless that is done. If NVRTC is missing, the program that needs it reports
+    that."""
     for program in PROGRAMS:
         importlib.import_module(f"kjit.engine.compile.{program}")
     library, builtins = libraries

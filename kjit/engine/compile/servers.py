@@ -25,10 +25,9 @@ from kjit.engine.cache.staging import make_temporary_folder
 from kjit.engine.compile.run import kill_session
 from kjit.engine.compile.server import began
 from kjit.engine.compile.steps import Step
-from kjit.engine.compile.two_halves import PROGRAMS
 from kjit.engine.toolchain import machine
 from kjit.engine.toolchain.memo import Stamp, stamp
-from kjit.engine.toolchain.nvrtc import Nvrtc, command_of
+from kjit.engine.toolchain.nvrtc import PROGRAMS, Nvrtc, command_of
 from kjit.errors import CacheError
 
 _POLL_S = 0.1
