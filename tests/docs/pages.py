@@ -23,7 +23,7 @@ Comments right before a block, which the reader of the page does not see, say mo
   `gdb`, `user` (not root).
 - `<!-- before: command -->`: what brings about the situation that the block is about, or saves the test time.
 - `<!-- figures vary -->`: numbers in the output, with units of time and size, need not be the same, nor the spaces
-  between columns.
+  between columns, nor whether the C++ compiler is gcc or clang.
 - `<!-- not run: reason -->`.
 """
 
@@ -420,13 +420,16 @@ def _tidy(text: str) -> str:
 
 
 def _loose(text: str) -> str:
-    """A pattern for `text` in which every number may be another (with its unit), and columns and rules be wider."""
+    """A pattern for `text` in which every number may be another (with its unit), columns and rules be wider, and gcc be
+    clang."""
     pattern = ""
     for part in re.findall(r"\s+|─+|\d[\d.,]*(?: (?:[smhdw]|B|[KMG]iB)\b)?|[^\s─\d]+", text):
         if part.isspace():
             pattern += r"\s*"
         elif part[0] == "─":
             pattern += "─+"
+        elif part == "gcc":
+            pattern += "(?:gcc|clang)"
         elif not part[0].isdigit():
             pattern += re.escape(part)
         elif part[-1] == "B":
