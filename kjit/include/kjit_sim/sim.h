@@ -21,7 +21,7 @@ extern "C" {
 void* malloc(std::size_t) noexcept __asm__("kjit_sim_malloc");
 void free(void*) noexcept __asm__("kjit_sim_free");
 [[noreturn]] void abort() noexcept __asm__("kjit_sim_abort");
-int printf(const char*, ...) __asm__("kjit_sim_printf");
+__attribute__((__format__(__printf__, 1, 2))) int printf(const char*, ...) __asm__("kjit_sim_printf");
 }
 #endif
 
