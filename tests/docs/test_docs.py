@@ -242,6 +242,8 @@ def test_figures_may_vary_only_where_the_page_says_so() -> None:
     assert not matches(shown, "scale  cuda  built  0.6  41.3 KiB\n", figures_vary=True)
     assert matches("used 12 s, 980 B\n", "used 2 m, 1.0 KiB\n", figures_vary=True)
     assert not matches("2 modules\n", "3 ops\n", figures_vary=True)
+    assert matches("cpu  gcc 12.2\n", "cpu  clang 19.1\n", figures_vary=True)
+    assert not matches("sm_90a  NVRTC 13.0\n", "sm_90a  nvcc 13.0\n", figures_vary=True)
 
 
 def test_a_comment_that_means_nothing_is_an_error(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ def sim_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     flags.append("-fstack-clash-protection")
     # A fault in a function of the C library is reported at its call.
     flags.append("-fno-optimize-sibling-calls")
+    # Otherwise it becomes puts, which is the C library's (kjit_sim/sim.h).
+    flags.append("-fno-builtin-printf")
     if _has_fma():
         flags.append("-mfma")
     flags += _simulated(toolchain)

@@ -148,6 +148,14 @@ def test_the_simulator_and_the_rewriter_are_recorded(op: Spec, tmp_path: Path) -
     assert str(Path(op.cuda_files[0]).with_name("own.cuh")) in names
 
 
+def test_text_is_printed_by_the_simulator_and_not_by_puts(op: Spec, tmp_path: Path) -> None:
+    edit(op, "  __syncthreads();\n  x[threadIdx.x] = tile", '  printf("text\\n");\n  x[threadIdx.x] = tile')
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    built = compile_variant(Variant(op, SIM), Toolchain.for_target(SIM), staging)
+    assert b"\0puts\0" not in built.library.read_bytes()
+
+
 def test_its_flags_are_in_the_key(op: Spec) -> None:
     toolchain = Toolchain.for_target(SIM)
     other = Spec("op", cuda_files=op.cuda_files, cuda_wrappers=op.cuda_wrappers, extra_cuda_cflags=["-DX=1"])
