@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kjit.engine.miss import ensure_built
 from kjit.errors import ToolchainError
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec, Target, Variant
 
 _SOURCES = Path(__file__).parent
@@ -29,11 +30,11 @@ def begin(folder: Path, shared: Path, *more: str) -> None:
     Args:
         more: what else in `shared` it is to have, as folders.
     """
-    known = folder / "v1"
+    known = folder / LAYOUT
     known.mkdir(mode=0o700, parents=True)
     folder.chmod(0o700)
     for name in ("compilers.json", "support", *more):
-        source = shared / "v1" / name
+        source = shared / LAYOUT / name
         if source.is_dir():
             (known / name).parent.mkdir(mode=0o700, exist_ok=True)
             # Another process may be at work in a temporary folder.

@@ -450,7 +450,7 @@ class Deleted(Fault):
         processes = [(op, self.load(op)) for op in ops]
         for _ in range(self.rng.randrange(1, 4)):
             self.wait_random(0.6 * self.world.build_s)
-            folders = [self.world.cache, *self.world.cache.glob("v1/*"), *self.world.artifacts()]
+            folders = [self.world.cache, *self.world.cache.glob(f"{LAYOUT}/*"), *self.world.artifacts()]
             shutil.rmtree(self.rng.choice([folders[0], *folders]), ignore_errors=True)
         for op, process in processes:
             self.judge(process.join(), op.number)

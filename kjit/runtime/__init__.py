@@ -21,7 +21,8 @@ STARTED_NS = time.time_ns()
 """When this process imported kjit, before anything of `kjit.engine`."""
 
 LAYOUT = "v1"
-"""The folder in a cache for everything compiled; named by the version of the layout."""
+"""The folder in a cache for everything compiled, named by the version of the layout. A kjit with another layout does
+not see it."""
 
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from forked import forks
 
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -85,7 +86,7 @@ def built_once(tmp_path_factory: pytest.TempPathFactory, kjit_in: Kjit, answer_o
         add_op(root, answer_op_once, name)
     done = kjit_in(root, "build", KJIT_CACHE_DIR=str(cache))
     assert done.returncode == 0, done.stderr
-    return cache / "v1" / "cpu"
+    return cache / LAYOUT / "cpu"
 
 
 @pytest.fixture

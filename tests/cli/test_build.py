@@ -25,6 +25,7 @@ from kjit.cli.interrupts import ended_by_signals
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain import cpu
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.runtime import LAYOUT
 from kjit.spec import Target
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -556,7 +557,7 @@ def test_an_interrupted_build_leaves_no_compiler_and_nothing_half_done(
     assert process.returncode == status
     assert "Traceback" not in rest
     assert list(Store.open(cache_dir).entries()) == []
-    assert list((cache_dir / "v1" / "staging").iterdir()) == []
+    assert list((cache_dir / LAYOUT / "staging").iterdir()) == []
     assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
 
 
@@ -607,7 +608,7 @@ def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
     first, rest = said.split("\n", 1)
     assert first.startswith("compiling answer<")
     assert (process.returncode, rest) == (130, "Interrupted. Finished artifacts are kept.\n")
-    assert list((cache_dir / "v1" / "staging").iterdir()) == []
+    assert list((cache_dir / LAYOUT / "staging").iterdir()) == []
     assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
 
 

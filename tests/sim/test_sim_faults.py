@@ -15,6 +15,7 @@ from forked import Forks
 
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
+from kjit.runtime import LAYOUT
 from kjit.spec import Target
 
 HERE = Path(__file__).parent
@@ -197,7 +198,7 @@ assert (tiny * 1).item() == 0
 
 
 def test_two_modules_keep_to_their_own_faults(runs: Runs, tmp_path: Path) -> None:
-    place = Path("v1", runs.mode, "fault_cases")
+    place = Path(LAYOUT, runs.mode, "fault_cases")
     (tmp_path / "other" / place).parent.mkdir(parents=True)
     shutil.copytree(runs.folder / place, tmp_path / "other" / place)
     code = f"""
