@@ -67,7 +67,6 @@ R = TypeVar("R")
 _HINT_FOR_CPU_TENSORS = (
     f"move the tensors to a GPU, or set {env.SIM}=1: the kernel then runs in the simulator (slow, for tests)"
 )
-_SIMULATED: dict[str, TargetKind] = {"sim": "sim", "sim-check": "sim-check"}
 _ATTEMPTS = 3
 
 _log = logging.getLogger("kjit")
@@ -527,8 +526,9 @@ def only_target(spec: Spec) -> Target:
 
 def _kind_and_index(device: torch.device | str) -> tuple[TargetKind, int | None]:
     text = str(device)  # 'cuda:1' for a torch.device as well, without importing torch
-    if text in _SIMULATED:
-        return _SIMULATED[text], None
+    for simulation in env.SIMULATIONS:
+        if text == simulation:
+            return simulation, None
     name, _, index = text.partition(":")
     if name not in ("cpu", "cuda") or not (index.isdecimal() or index == ""):
         raise kjit.UsageError(f"kjit does not build for device '{text}', but for cpu, cuda, cuda:N, sim and sim-check.")
