@@ -31,7 +31,7 @@ _IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.pool", "kjit.cli.bui
 def watch(
     ops: Annotated[
         list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
     ] = None,
     bench: Annotated[
         bool, typer.Option("--bench", help="Run the benchmarks too, and compare with the times before the change.")
@@ -41,10 +41,10 @@ def watch(
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Run them in the simulator with its checks.")] = False,
 ) -> None:
-    """Build and test ops whenever one of their files is saved, until Ctrl-C.
+    """Build and test ops whenever one of their files is saved.
 
-    Changed ops are built; if they compile, their quick tests run. Only the first error is shown. Kernels, headers of
-    the project, wrappers, tests and benchmarks are watched.
+    Ends with Ctrl-C. Changed ops are built; if they compile, their quick tests run. Only the first error is shown.
+    Kernels, headers of the project, wrappers, tests and benchmarks are watched.
     """
     from kjit import watching
     from kjit.project import find_project

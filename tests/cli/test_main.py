@@ -17,7 +17,7 @@ from kjit import cli
 from kjit.cli import explain_usage
 from kjit.errors import CompileError, KjitError, UsageError
 
-COMMANDS = ("init", "new", "test", "build", "bench", "clangd", "clean-cache", "cache", "doctor")
+COMMANDS = tuple(typer.main.get_command(cli.app).commands)
 HEAVY = ("torch", "tvm_ffi", "triton", "jinja2", "numpy", "matplotlib", "pydantic", "rich.markdown")
 SCRIPT = Path(sys.executable).with_name("kjit")
 
@@ -62,6 +62,12 @@ def test_help_loads_nothing_heavy() -> None:
 def test_help_names_every_command() -> None:
     shown = _run(SCRIPT, "--help").stdout
     assert [command for command in COMMANDS if command not in shown] == []
+
+
+def test_what_a_command_does_fits_into_the_list_of_commands_on_a_narrow_terminal(kjit_in: Kjit, tmp_path: Path) -> None:
+    listed = kjit_in(tmp_path, "--help", COLUMNS="80").stdout.partition("Commands:")[2]
+    assert "doctor" in listed
+    assert "..." not in listed
 
 
 def test_the_short_option_shows_help_too(kjit_here: Kjit) -> None:
