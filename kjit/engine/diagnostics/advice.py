@@ -1,7 +1,7 @@
-"""Hints for known compiler errors.
+"""Hints for known errors of compilers and linkers.
 
-Compilers describe errors in terms of the language. The hints add what is known about kjit: the intended name, and what
-to do.
+Compilers describe errors in terms of the language. A hint is in terms of kjit: the name that was probably meant, and
+what to do. `hint` tries the functions below in order, and the first hint is shown.
 """
 
 from __future__ import annotations
@@ -166,6 +166,7 @@ def hint(
 
 
 def _of_flags(text: str, given: Given) -> str | None:
+    """A hint for a message about a flag, of any compiler or linker."""
     if text.startswith("nvcc's host compiler"):
         where = _where(["-ccbin", "--compiler-bindir"], given)
         return f"take -ccbin out of {where}: kjit gives nvcc the compiler that CXX names" if where else _FLAGS
@@ -207,6 +208,7 @@ def _where(options: Sequence[str], given: Given) -> str | None:
 
 
 def _general(message: Message) -> str | None:
+    """A hint for a message of kjit's headers, of the linker, or about the compilers themselves, for any target."""
     text = message.text
     if (match := _EXPORT_TYPE.search(text)) is not None:
         return _of_export_type(match["way"], message)
@@ -270,6 +272,7 @@ def _of_cuda_header(text: str, target: str) -> str | None:
 
 
 def _of_cpp(text: str) -> str | None:
+    """A hint for a message about C++, in units for any target."""
     if re.search(r"No such file or directory|file not found$|cannot open source file", text):
         if re.search(r"(?<![\w/])(?:cuda/std|cub|thrust|nv|crt)/\w", text) is not None:
             return "install CUDA's headers with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
@@ -300,6 +303,7 @@ def _dtype_hint(name: str) -> str:
 
 
 def _of_cuda(text: str, target: str) -> str | None:
+    """A hint for a message about CUDA's extensions of C++, or of ptxas."""
     if _RSQRT.search(text) is not None:
         return "this C library has a function rsqrt, which CUDA's headers allow from CUDA 13.2 on: install that"
     if "calling a __host__ function" in text:
