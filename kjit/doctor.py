@@ -219,7 +219,7 @@ def _shared_cache() -> _Finding:
     for cache in caches:
         if not cache.root.is_dir():
             return _Finding(
-                f"'{cache.root}' is not there.", "problem", f"mount it, or take it out of {env.SHARED_CACHE_DIR}"
+                f"'{cache.root}' is not there.", "problem", f"mount it, or remove it from {env.SHARED_CACHE_DIR}"
             )
         refusal = cache.distrusted()
         if refusal is not None:

@@ -105,6 +105,6 @@ def _report(scaffold: Scaffold) -> None:
         console.say(text.path(file.path))
     if scaffold.places:
         console.say()
-        console.say("What is left to you:" if scaffold.adopted else "Put your math in the place of the example's:")
+        console.say("Left for you to do:" if scaffold.adopted else "Replace the example's math with yours:")
         for place in scaffold.places:
             console.say(f"  {text.path(place.path)}:{place.line}")

@@ -360,7 +360,7 @@ class Store(Contents):
             raise CacheError(
                 f"The shared cache '{self.root}' is not used, because others could change the code that you load: "
                 f"{refusal}.",
-                hint=f"its owner can `chmod -R go-w {self.root}`; or take it out of {env.SHARED_CACHE_DIR}",
+                hint=f"its owner can `chmod -R go-w {self.root}`; or remove it from {env.SHARED_CACHE_DIR}",
             )
         try:
             owner = os.stat(self.root).st_uid

@@ -220,7 +220,7 @@ def _compile(
                     f"{variant.label} does not link.\nThe linker made no library. Its output: {said}",
                     log="".join(logs),
                     command=steps[-1].command,
-                    hint="take out the flag in extra_ldflags that keeps it from linking",
+                    hint="remove the flag in extra_ldflags that keeps it from linking",
                 )
             headers = headers_read(folder, steps, links)
             linked = brought_in(links.restore(read_text(folder / steps[-1].depfile)), toolchain)

@@ -121,7 +121,7 @@ def explain_load(log: str, library: str) -> Report:
     if (missing := re.search(r"([^\s:]+): cannot open shared object file", last)) is not None:
         return Report(
             f"it needs {missing[1]}, which the loader does not find",
-            "install it, or say where it is: `-Wl,-rpath,/its/folder` in extra_ldflags",
+            "install it, or add its folder to extra_ldflags: `-Wl,-rpath,/its/folder`",
         )
     if (undefined := re.search(r"undefined symbol: (\w+)", last)) is not None:
         return Report(

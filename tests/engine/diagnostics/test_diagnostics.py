@@ -567,7 +567,7 @@ class TestOtherTools:
     def test_an_option_is_said_to_stand_where_it_stands(self, view: Path) -> None:
         given = {"extra_cuda_cflags": ("-O3",), "NVCC_APPEND_FLAGS": ("--bogus=1",)}
         report = explain("nvcc fatal   : Unknown option '--bogus'\n", files_of(view), "cuda:sm_80", given)
-        assert report.hint == "it stands in NVCC_APPEND_FLAGS: correct it there, or take it out"
+        assert report.hint == "it is in NVCC_APPEND_FLAGS: correct it there, or remove it"
 
     @pytest.mark.parametrize(
         ("said", "given"),
@@ -584,7 +584,7 @@ class TestOtherTools:
         report = explain(f"{said}\n", files_of(view), "cuda:sm_80", given)
         assert (
             report.hint
-            == f"'3' in {next(iter(given))} is not an option, so the compiler takes it for a source: take it out"
+            == f"'3' in {next(iter(given))} is not an option, so the compiler takes it for a source: remove it"
         )
 
     def test_an_older_language_is_one_sentence_about_the_flag(self, view: Path) -> None:
@@ -595,4 +595,4 @@ class TestOtherTools:
         for flags in (["-O3", "-std=c++17"], ["-std", "c++17"], ["-Xcompiler=-O3,-std=c++17"], ["--std=c++17"]):
             report = explain(log, files_of(view), "cpu", {"extra_cflags": flags})
             assert report.text == "kjit's headers need C++20, and extra_cflags asks for c++17."
-            assert str(report.hint).startswith("take -std=c++17 out of extra_cflags")
+            assert str(report.hint).startswith("remove -std=c++17 from extra_cflags")
