@@ -1,4 +1,4 @@
-"""kjit.doctor: what is examined, what counts as a problem, and that no illness ends the examination."""
+"""kjit.doctor: all checks and their problems; an unexpected error in a check does not end the others."""
 
 from __future__ import annotations
 

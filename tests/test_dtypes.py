@@ -1,4 +1,4 @@
-"""kjit.dtypes: what is derived from the name of a dtype is what torch says of it."""
+"""kjit.dtypes: kind, size and C++ name follow from the name of a dtype, and agree with torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Caches that begin with what each would find out and compile again: the compilers, and the code that all share."""
+"""Caches that begin with the state of the compilers and with the code that all modules share, so that tests need not
+build them again."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ PROPOSED = {
     ),
     "iota.cu": ("data: mut int64[N], start: int", "iota"),
 }
-"""What a file's parameters say, and what is called."""
+"""The signature that a file's parameters imply, and the function that is called."""
 
 REFUSED = {
     "several.cu": (

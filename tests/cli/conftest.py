@@ -1,4 +1,4 @@
-"""What the tests of the commands share: a small project, and running the command in it."""
+"""Fixtures of the tests of commands: a small project, and a function that runs a command in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import kjit.planning.targets, kjit.planning.wrappers, kjit.projects.moving, kjit
 import kjit.scaffold.new
 import jinja2, pydantic.type_adapter, rich.console, rich.live, rich.progress, rich.table
 """
-"""What the commands import as they need it, without torch and tvm-ffi."""
+"""The packages that commands import on demand, except torch and tvm-ffi."""
 
 _MAIN = """
 import sys

@@ -1,4 +1,4 @@
-"""`kjit build`: what is built, what is said, and how it ends."""
+"""`kjit build`: its builds, output and exit status."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ class TestBundle:
 
 
 class TestRecorded:
-    """What a run used is built, and no more."""
+    """Exactly the variants that a run used are built."""
 
     CALL = "import kjit; from kernels.answer import _module; _module({}, device='cpu'); print(kjit.stats())"
 
@@ -663,7 +663,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 
 def on_terminal(command: list[str], folder: Path, **variables: str) -> str:
-    """What a command writes to a terminal, without the codes for colours and movements."""
+    """The output of a command on a terminal, without the codes for colours and movements."""
     ours, its = pty.openpty()
     usual = {"TERM": "xterm", "COLUMNS": "120", "CI": "", "GITHUB_ACTIONS": ""}
     environment = {**os.environ, **usual, **variables}
@@ -696,7 +696,7 @@ def start_build(code: str, project: Path) -> subprocess.Popen[str]:
 
 
 def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
-    """Wait until `file` is there, which `process` or what it started makes."""
+    """Wait until `file` exists, which `process` or one of its children writes."""
     deadline = time.monotonic() + _DEADLINE_S
     while not file.exists():
         assert process.poll() is None, f"it ended before there was {file.name}"

@@ -1,4 +1,4 @@
-"""`kjit cache`: what is in the cache."""
+"""`kjit cache`: the contents of the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kjit clean-cache`: what goes, what stays, and that it asks."""
+"""`kjit clean-cache`: the selection of artifacts, the confirmation, and everything that must stay."""
 
 from __future__ import annotations
 

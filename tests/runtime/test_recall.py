@@ -1,4 +1,4 @@
-"""kjit.runtime.recall: what served a request serves it again without a key, and only while the key would be the same.
+"""kjit.runtime.recall: a request is served without a key as long as its key would be the same.
 
 One module is compiled. Each test has copies of its project and of its cache, of which the key finds the artifact.
 """
@@ -614,7 +614,7 @@ class TestCopies:
 
 
 def traced(target: str, source: Path, include: Path) -> dict[str, Any]:
-    """What a new process asks the disk and the environment to derive a key, and what it notes of that."""
+    """A new process's questions to the disk and the environment while it derives a key, and those that it records."""
     script = f"""
     import builtins, json, os, sys
     from kjit.engine import miss

@@ -1,4 +1,4 @@
-"""Modules in odd surroundings: a folder that is gone, a locale that cannot name the project's folder."""
+"""Modules in unusual surroundings: a deleted folder, a locale that cannot express the project's folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that only runs kernels imports what that takes, and nothing of the side of kjit that compiles.
+"""A program that only runs kernels imports nothing of the side of kjit that compiles.
 
 Each way in which a module is found that was built before is walked in a process of its own, which tells what of kjit it
 has imported: a list to be kept short. What takes long while a module is imported is not there: code that is generated

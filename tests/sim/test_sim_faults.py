@@ -1,4 +1,4 @@
-"""What would end the process on a CPU, or never end, is an error of the launch, and the process goes on."""
+"""Faults that would end or hang a process on a CPU are errors of the launch, and the process continues."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Runs:
         return self._forked.run(start + code, KJIT_SIM_TIMEOUT="0.2", KJIT_SIM_THREADS="2")
 
     def cases(self, *cases: str) -> dict[str, Any]:
-        """What came of each case, one after another in one process."""
+        """The outcomes of several cases in one process."""
         done = self.code(f"import json\nprint('\\n' + json.dumps({{case: run(module, case) for case in {cases!r}}}))")
         assert done.returncode == 0, done.stderr
         outcomes: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""kjit.engine.cache.failures: what did not compile is not compiled again, and never called broken once it is not."""
+"""kjit.engine.cache.failures: failed compiles are not repeated, and are forgotten once they may succeed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def broken(tmp_path: Path, answer_op: WriteOp) -> Variant:
 
 @pytest.fixture
 def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
-    """What is compiled."""
+    """The variants that have been compiled."""
     compiled: Compiles = []
 
     def count(variant: Variant, *args: object, **options: object) -> object:
@@ -114,7 +114,7 @@ def without_header(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
 
 
 def told_by_another_process(variant: Variant, forked: Forks) -> tuple[str, str]:
-    """What another process prints of the error, after whether it is a repeated one; and what it writes to stderr."""
+    """The error in another process, after whether it is a repeated one; and the process's stderr."""
     script = f"""
 import kjit
 try:

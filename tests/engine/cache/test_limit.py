@@ -1,4 +1,4 @@
-"""KJIT_CACHE_MAX_SIZE: what goes when the cache gets too large, what never goes, and that it is seldom counted."""
+"""KJIT_CACHE_MAX_SIZE: the choice of artifacts to remove, those that must stay, and the cost of counting."""
 
 from __future__ import annotations
 

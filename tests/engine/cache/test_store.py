@@ -1,4 +1,4 @@
-"""kjit.engine.cache.store: what is found and what is not, and what other processes and accidents can do to a cache."""
+"""kjit.engine.cache.store: hits and misses, and the effects of other processes and of accidents on a cache."""
 
 from __future__ import annotations
 

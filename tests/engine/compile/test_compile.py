@@ -1,4 +1,4 @@
-"""kjit.engine.compile.compile: from a variant to a library, and what happens when that fails."""
+"""kjit.engine.compile.compile: from a variant to a library, and failures on the way."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def read_by(built: Built) -> set[Path]:
 
 
 FOR_KJIT = {f"__tvm_ffi__kjit_{name}" for name in ("function_type", "know_lazy_bits", "take")}
-"""What every module exports besides: kjit/runtime/native.py calls them."""
+"""The exports that every module also has, for kjit/runtime/native.py."""
 
 
 def symbols(library: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""kjit.engine.compile.run: a build ends with whoever wanted it, with all that it started."""
+"""kjit.engine.compile.run: a build ends with the process that started it, and so do all its children."""
 
 from __future__ import annotations
 

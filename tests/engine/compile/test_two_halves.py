@@ -1,4 +1,4 @@
-"""kjit.engine.compile.two_halves: what the commands of the halves say to the user."""
+"""kjit.engine.compile.two_halves: the messages of its commands."""
 
 from __future__ import annotations
 

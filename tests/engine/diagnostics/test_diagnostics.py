@@ -1,4 +1,4 @@
-"""kjit.engine.diagnostics.diagnostics: what the tools print, and what a person sees of it."""
+"""kjit.engine.diagnostics.diagnostics: from the output of compilers to messages for people."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class TestGcc:
 
 
 class TestPlaces:
-    """Where a message is shown that names another place than the one to change, or none."""
+    """The place of a message that names another place than the one to change, or none."""
 
     def test_a_missing_semicolon_is_shown_at_the_end_of_the_line_that_lacks_it(self, view: Path) -> None:
         (view / "project" / "scale.cuh").write_text("int f() {\n  int x = 1  // one\n\n  return x;\n}\n")

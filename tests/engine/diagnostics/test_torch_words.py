@@ -1,4 +1,4 @@
-"""kjit.engine.diagnostics.torch_words: what the compilers say of torch's words, and what these are called here."""
+"""kjit.engine.diagnostics.torch_words: hints for names of torch's C++ API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.engine.toolchain.memo: what compilers reported is asked again when they change."""
+"""kjit.engine.toolchain.memo: compilers are queried again when they change."""
 
 from __future__ import annotations
 
