@@ -138,5 +138,5 @@ def declared_specs(project: Project, ops: Sequence[str]) -> dict[str, list[Spec]
 
 
 def _line(folder: Path, *arguments: str) -> str | None:
-    said = git.ask(folder, *arguments)
-    return None if said is None else said.strip()
+    output = git.ask(folder, *arguments)
+    return None if output is None else output.strip()

@@ -120,7 +120,9 @@ def alternate(
     ]
     found = {m.key: tuple(samples[then].get(_text(m.key), ())) for m in report.measurements}
     if again and not any(found.values()):
-        report.failures.append(Failure("the state of before", "none of this can be measured there; why is said above."))
+        report.failures.append(
+            Failure("the state of before", "none of this can be measured there, for the reason above.")
+        )
     return {key: times for key, times in found.items() if times}
 
 

@@ -111,7 +111,7 @@ def main() -> None:
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()  # here, where a failure can be reported
-    except Exception as error:  # noqa: BLE001 (the edge of the program: whatever arrives here has to be said)
+    except Exception as error:  # noqa: BLE001 (the edge of the program: whatever arrives here is reported)
         if debug:
             traceback.print_exc()
         status = _report(error)

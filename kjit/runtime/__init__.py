@@ -83,11 +83,11 @@ class LibraryRead:
         self.crc32 = crc32
         self.status = status
 
-    def difference(self, said: Mapping[str, Any]) -> str | None:
+    def difference(self, record: Mapping[str, Any]) -> str | None:
         """The difference from its record (`size`, `crc32`), such as `was altered`; None if there is none."""
-        if self.size != said["size"]:
-            return f"has {self.size} bytes instead of {said['size']}"
-        return None if self.crc32 == said["crc32"] else ALTERED
+        if self.size != record["size"]:
+            return f"has {self.size} bytes instead of {record['size']}"
+        return None if self.crc32 == record["crc32"] else ALTERED
 
 
 def read_library(path: str, flags: int = 0) -> LibraryRead:

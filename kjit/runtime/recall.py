@@ -316,8 +316,8 @@ def are_unchanged(looks: Iterable[Look]) -> bool:
             is_same = _package_folders(path, tuple(sys.path)) == look[2]
         elif kind == LEARNED:
             status = os.stat(path)
-            said = _learned(path, status.st_size, status.st_mtime_ns, status.st_ino)[look[2]]
-            is_same = all(said[question] == list(answers) for question, answers in look[3])
+            learned = _learned(path, status.st_size, status.st_mtime_ns, status.st_ino)[look[2]]
+            is_same = all(learned[question] == list(answers) for question, answers in look[3])
         else:
             is_same = answer(kind, path) == look[2]
         if not is_same:

@@ -90,8 +90,8 @@ def _with_cause(message: Message, warnings: Sequence[Message]) -> Message:
         if message.symbol and warning.file and re.search(rf"['\"]{re.escape(message.symbol)}\W", warning.text):
             # nvcc's text begins with the options for which it holds.
             reason = re.sub(r'^when "-[^"]*" in .*? mode \([^)]*\), ', "", warning.text)
-            said = Note(f"the compiler warned: {reason}")
-            return replace(warning, text=message.text, severity="error", symbol="", notes=[said, *message.notes])
+            note = Note(f"the compiler warned: {reason}")
+            return replace(warning, text=message.text, severity="error", symbol="", notes=[note, *message.notes])
     return message
 
 

@@ -303,7 +303,7 @@ class TestSupport:
             warm_up()
         begin(empty_cache, _shared_cache)
         (kept,) = support_objects(Toolchain.for_target(Target.cpu()))
-        for path in empty_cache.glob(f"{LAYOUT}/support/*"):
+        for path in empty_cache.glob("v1/support/*"):
             if path != kept.folder:
                 shutil.rmtree(path)
         return empty_cache
