@@ -159,7 +159,7 @@ def _measure_in_a_process(
             command, env=environment_of(project), stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False
         )
         if done.returncode != 0:
-            return f"its process ended with status {done.returncode}; what it printed is above."
+            return f"its process ended with status {done.returncode}; its output is above."
         times: dict[str, float] = json.loads(result.read_text("utf-8"))
         return times
 

@@ -108,7 +108,7 @@ def build(
         bundle_writer.check_folder(out, only=only)
     project = find_project()
     if recorded is not None and ops:
-        raise UsageError("--from lists what is built, and so do names of ops.", hint="leave out one of the two")
+        raise UsageError("--from FILE selects what to build, and so do names of ops.", hint="leave out one of the two")
     variants: list[Variant] = []
     left_out: list[str] = []
     if recorded is not None:

@@ -163,4 +163,4 @@ def _what_there_is(everything: list[Entry], is_all: bool, stale: bool) -> str:
 def _sweep(store: Store, dry_run: bool) -> None:
     swept = 0 if dry_run else store.sweep()
     if swept:
-        console.note(f"removed what {text.count(swept, 'aborted build')} left behind")
+        console.note(f"removed the remains of {text.count(swept, 'aborted build')}")

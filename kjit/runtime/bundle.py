@@ -259,7 +259,7 @@ def _read(folder: str, mtime_ns: int, size: int, inode: int) -> _Bundle | _Unrea
             document = json.loads(file.read())
         if document["format"] != FORMAT:
             written = document["built with"]["kjit"]
-            return _Unreadable(folder, f"it was written by kjit {written}, in a format that this version does not know")
+            return _Unreadable(folder, f"it was written by kjit {written}, in a format that this version cannot read")
         return _Bundle(folder, document)
     except OSError as error:
         return _Unreadable(folder, f"its index cannot be read ({error.strerror})")

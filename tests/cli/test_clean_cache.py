@@ -183,7 +183,7 @@ def test_what_a_killed_build_left_behind_goes_too(kjit: Kjit, filled: Path) -> N
     left.mkdir(mode=0o700, parents=True)
     left.with_suffix(".lock").write_text(os.uname().nodename)
     done = kjit("clean-cache", "--yes")
-    assert "removed what 1 aborted build left behind" in done.stderr
+    assert "removed the remains of 1 aborted build" in done.stderr
     assert not left.exists()
 
 

@@ -534,7 +534,7 @@ class TestRefusals:
     @pytest.mark.parametrize("form", [4, 6])
     def test_an_index_of_an_older_or_a_newer_form(self, package: Package, form: int) -> None:
         package.edit_index(lambda index: index.update({"format": form, "built with": {"kjit": "9.0"}}))
-        assert package.find() == "it was written by kjit 9.0, in a format that this version does not know"
+        assert package.find() == "it was written by kjit 9.0, in a format that this version cannot read"
 
 
 class TestGpus:

@@ -142,7 +142,7 @@ def parse(log: str, severity: Severity = "error") -> list[Message]:
         elif (following := lines[index + 1 : index + 2]) and _HOST_COMPILER_FAILED in following[0]:
             match = _NO_HOST_COMPILER.fullmatch(line)
             path = (match["path"] or match["name"]) if match else ""
-            messages.append(Message(f"nvcc's host compiler '{path}' is not there" if path else line))
+            messages.append(Message(f"nvcc's host compiler '{path}' does not exist" if path else line))
             index += 1
         else:
             if (message := _tool_message(line)) is not None:

@@ -550,7 +550,7 @@ class TestOtherTools:
 
     def test_a_host_compiler_that_is_not_there_is_named(self, view: Path) -> None:
         log = "/opt/g++: No such file or directory\nnvcc fatal   : Failed to preprocess host compiler properties.\n"
-        assert show(log, view).text == "error: nvcc's host compiler '/opt/g++' is not there"
+        assert show(log, view).text == "error: nvcc's host compiler '/opt/g++' does not exist"
 
     @pytest.mark.parametrize(
         ("line", "text"),
