@@ -18,8 +18,8 @@ from kjit import env
 from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Step, leading_to
 from kjit.engine.diagnostics import diagnostics, limits
-from kjit.engine.diagnostics.advice import Given
 from kjit.engine.diagnostics.files import Files
+from kjit.engine.diagnostics.hints import Given
 from kjit.engine.diagnostics.printed import failed_steps
 from kjit.engine.toolchain import packages
 from kjit.engine.toolchain.toolchain import Toolchain

@@ -5,7 +5,7 @@ line. Of several errors on one line only the first is shown, as the others usual
 The whole log is in the exception.
 
 A log is parsed in messages.py; placing.py decides which line each message is shown at, rendering.py formats it, and
-advice.py has the hint. Other output of compilers is read in printed.py, so that no other part of kjit depends on the
+hints.py has the hint. Other output of compilers is read in printed.py, so that no other part of kjit depends on the
 formats of compilers.
 """
 
@@ -20,9 +20,9 @@ from types import MappingProxyType
 
 from kjit import env
 from kjit.engine.cache.folders import is_noexec
-from kjit.engine.diagnostics import advice, messages
-from kjit.engine.diagnostics.advice import Given
+from kjit.engine.diagnostics import hints, messages
 from kjit.engine.diagnostics.files import Files
+from kjit.engine.diagnostics.hints import Given
 from kjit.engine.diagnostics.messages import Message, Note, parse, plain
 from kjit.engine.diagnostics.placing import declaration, order
 from kjit.engine.diagnostics.printed import without_resources
@@ -72,14 +72,14 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
     needed = next(filter(None, (_NEEDS_CPP20.search(message.text) for message in found)), None)
     if needed is not None:
         # All other errors follow from it.
-        return Report(*advice.older_language(needed[0], given))
+        return Report(*hints.older_language(needed[0], given))
     warnings = parse(log, "warning")
     shown = order([_with_cause(message, warnings) for message in found], files)[:_SHOWN]
     parts = [render(message, files) for message in shown]
     left = len(found) - len(shown)
     if left > 0:
         parts.append(f"{left} more error{'s' if left > 1 else ''}")
-    return Report("\n\n".join(parts), advice.hint(shown, partial(declaration, files=files), target, given))
+    return Report("\n\n".join(parts), hints.hint(shown, partial(declaration, files=files), target, given))
 
 
 def _with_cause(message: Message, warnings: Sequence[Message]) -> Message:

@@ -303,7 +303,6 @@ def _dtype_hint(name: str) -> str:
 
 
 def _of_cuda(text: str, target: str) -> str | None:
-    """A hint for a message about CUDA's extensions of C++, or of ptxas."""
     if _RSQRT.search(text) is not None:
         return "this C library has a function rsqrt, which CUDA's headers allow from CUDA 13.2 on: install that"
     if "calling a __host__ function" in text:
