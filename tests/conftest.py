@@ -1,4 +1,4 @@
-"""What all tests share: a cache of their own, and the reasons for which some are skipped."""
+"""Fixtures of all tests: a cache of their own, and reasons to skip some."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EXPORT int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {{
 
 
 _PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-"""Where programs are looked for: those of the environment first, as `make` does."""
+"""The search path for programs: those of the Python environment first, as in `make`."""
 
 _FILES = pytest.StashKey[set[Path]]()
 

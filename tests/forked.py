@@ -1,5 +1,5 @@
-"""Scripts that each run as in a Python of their own, of which one has imported what takes long: torch takes a second,
-kjit's commands a third of one.
+"""Scripts that run as in a process of their own, forked from one that has imported torch and kjit's commands, which
+take a second and a third of one.
 
 Each is run by a fork, whose modules are those of the preamble alone.
 """

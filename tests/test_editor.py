@@ -117,7 +117,7 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def errors(file: Path, config: Path) -> list[str]:
-    """What clangd finds wrong with `file`, reading `config` as a user's file, which holds for every folder."""
+    """clangd's errors for `file`, with `config` as the user's configuration, which applies to every folder."""
     assert CLANGD is not None
     (config.parent / "xdg" / "clangd").mkdir(parents=True, exist_ok=True)
     shutil.copy(config, config.parent / "xdg" / "clangd" / "config.yaml")

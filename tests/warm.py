@@ -1,4 +1,5 @@
-"""Caches that begin with what each would find out and compile again: the compilers, and the code that all share."""
+"""Caches that begin with the state of the compilers and with the code that all modules share, so that tests need not
+build them again."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from kjit.engine.miss import ensure_built
 from kjit.errors import ToolchainError
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec, Target, Variant
 
 _SOURCES = Path(__file__).parent
@@ -29,11 +31,11 @@ def begin(folder: Path, shared: Path, *more: str) -> None:
     Args:
         more: what else in `shared` it is to have, as folders.
     """
-    known = folder / "v1"
+    known = folder / LAYOUT
     known.mkdir(mode=0o700, parents=True)
     folder.chmod(0o700)
     for name in ("compilers.json", "support", *more):
-        source = shared / "v1" / name
+        source = shared / LAYOUT / name
         if source.is_dir():
             (known / name).parent.mkdir(mode=0o700, exist_ok=True)
             # Another process may be at work in a temporary folder.

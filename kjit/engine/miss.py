@@ -72,7 +72,7 @@ def ensure_built(
         nonlocal began
         began = time.perf_counter()
         if env.reports_compiles():
-            why = f"{started.reason}, and {env.NO_COMPILE}=warn asks for what is not built ahead: {hint}"
+            why = f"{started.reason}, and {env.NO_COMPILE}=warn reports each module that is not built ahead: {hint}"
             _log.error("kjit compiles %s at run time: %s", variant.label, why)
         else:
             _log.warning("kjit compiles %s: %s", variant.label, started.reason)

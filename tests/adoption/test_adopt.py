@@ -32,7 +32,7 @@ PROPOSED = {
     ),
     "iota.cu": ("data: mut int64[N], start: int", "iota"),
 }
-"""What a file's parameters say, and what is called."""
+"""The signature that a file's parameters imply, and the function that is called."""
 
 REFUSED = {
     "several.cu": (
@@ -211,7 +211,7 @@ def test_a_file_from_elsewhere_is_copied_as_it_is(tmp_path: Path) -> None:
     scaffold.files.write()
     assert (tmp_path / "project/kernels/csrc/saxpy.cu").read_text() == text
     assert '#include "saxpy.cu"' in (tmp_path / "project/kernels/csrc/axpy_.cuh").read_text()
-    assert any("includes util.cuh, which lies beside it and is not copied" in note for note in scaffold.notes)
+    assert any("includes util.cuh, which is beside it and is not copied" in note for note in scaffold.notes)
 
 
 def test_the_op_s_own_file_is_never_the_adopted_one(tmp_path: Path) -> None:

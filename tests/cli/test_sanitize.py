@@ -1,4 +1,4 @@
-"""`kjit sanitize`: what is said of a run, and how it ends."""
+"""`kjit sanitize`: its reports and exit status."""
 
 from __future__ import annotations
 

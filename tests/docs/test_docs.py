@@ -1,4 +1,4 @@
-"""What the pages say is true: their commands and snippets run, their links lead somewhere, and nothing is left out."""
+"""The pages are true and complete: commands and snippets run, links lead somewhere, every option has a place."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 
 
 def _commands_in(path: Path) -> str:
-    """What stands in code on a page: `make` is also a word."""
+    """The code on a page: `make` is also a word."""
     text = path.read_text("utf-8")
     return "\n".join([*re.findall(r"^\$ .*$", text, re.MULTILINE), *re.findall(r"`make [a-z-]+`", text)])
 
@@ -285,7 +285,7 @@ def test_an_exit_status_that_is_not_on_the_page_is_noticed(tmp_path: Path, cache
 
 
 def public_names(header: Path) -> set[str]:
-    """What a header declares in kjit's namespaces, and its macros."""
+    """The names that a header declares in kjit's namespaces, and its macros."""
     entries = header_names.entries(header.read_text("utf-8").split("\n"))
     return {name for entry in entries for name in entry.names if not name.startswith("operator")}
 

@@ -1,4 +1,4 @@
-"""What the tests of CUDA code share: building the kernels of this folder, for the GPU or for the simulator."""
+"""Fixtures of the tests of CUDA code: builds of the kernels of this folder, for the GPU or the simulator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module", autouse=True)
 def _simulator() -> Iterator[None]:
-    """Where there is no GPU, kernels are built for the simulator."""
+    """Without a GPU, build kernels for the simulator."""
     if SIMULATOR is None:
         try:
             find_cuda()

@@ -1,4 +1,4 @@
-"""kjit/detail/row_memory.cuh in the simulator, which sees each access outside of a tensor."""
+"""kjit/detail/row_memory.cuh in the simulator, which checks each access to memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit/type.cuh on a GPU: every conversion over every bit pattern, and what the traits do."""
+"""kjit/type.cuh on a GPU: every conversion over every bit pattern, and the traits."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class TestLoadJit:
 
 
 class TestAnotherProcess:
-    """What a process does that finds everything built."""
+    """A process that finds everything built."""
 
     LOAD = """
         import kjit

@@ -1,4 +1,4 @@
-"""What `kjit new` writes: formatted, typed, without a warning; it builds, and its own tests pass."""
+"""The output of `kjit new`: formatted, typed, without warnings; it builds, and its own tests pass."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 LINTS = "A,ARG,B,BLE,C4,E,F,I,ISC,N,PIE,PLE,PYI,RET,RUF,SIM,T20,UP,W"
-"""What ruff selects for kjit's own code."""
+"""The rules that ruff selects for kjit's own code."""
 
 BROKEN_BY_FORMATTERS = {
     "weigh",
@@ -346,7 +346,7 @@ CHOSEN = ("bump_", "mixed", "gate_halves", "add_norm", "embed", "store_kv")
 kernels are the headers', which have tests of their own. Among them are those of `WITH_TORCH_COMPILE`, but for one."""
 
 LARGE = ("0000", "0003")
-"""What the ids of large shapes end in: 20_000, 40_003, 100_003."""
+"""The last digits of large shapes in ids: 20_000, 40_003, 100_003."""
 
 BOTH = "cpu" if torch.cuda.is_available() else "cuda,cpu"
 """The devices of ops whose kernels are run, those for CUDA in the simulator; the tests of kjit's own ops and

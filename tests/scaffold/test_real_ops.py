@@ -1,4 +1,4 @@
-"""Ops of inference engines are scaffolded, built and right, once their math is written where the scaffold says."""
+"""Ops of inference engines are scaffolded and built, and correct once their math is in the marked places."""
 
 from __future__ import annotations
 

@@ -244,9 +244,9 @@ class _Build:
 
     def _start_process(self, step: dict[str, Any], log: int) -> None:
         words = step["arguments"]
-        said = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
+        redirections = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
         try:
-            pid = os.posix_spawn(words[0], words, os.environ, file_actions=said, setsigdef=_SIGNALS)
+            pid = os.posix_spawn(words[0], words, os.environ, file_actions=redirections, setsigdef=_SIGNALS)
             self._processes[pid] = step
         except OSError as error:
             _write(log, f"{words[0]}: {error.strerror}\n".encode(errors="surrogateescape"))

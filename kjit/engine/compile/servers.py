@@ -200,23 +200,23 @@ def run(
         "pid": os.getpid(),
         "began": began(os.getpid()),
     }
-    said: list[bytes] = []
+    lines: list[bytes] = []
     for _ in range(_ATTEMPTS):
-        if said:
+        if lines:
             break
         server = _take(nvrtc)
         text = f"{json.dumps({**request, 'threads': _threads(devices)})}\n".encode()
         is_fit = False
         try:
-            said = server.build(text, cancel)
-            is_fit = len(said) == 2  # else it has ended: while it was idle, or during the build
+            lines = server.build(text, cancel)
+            is_fit = len(lines) == 2  # else it has ended: while it was idle, or during the build
         finally:
             if not is_fit:
                 server.end()
             _leave(server if is_fit else None)
-    if len(said) < 2:
+    if len(lines) < 2:
         return subprocess.CompletedProcess([], -signal.SIGKILL, "it was killed, or crashed\n")
-    answer = json.loads(said[1])
+    answer = json.loads(lines[1])
     return subprocess.CompletedProcess([], answer["status"], answer["output"])
 
 

@@ -126,7 +126,7 @@ def for_ptx(step: Step) -> Step:
     return replace(step, output=output, arguments=tuple(arguments))
 
 
-def said(step: Step, log: str, read: Callable[[str], str]) -> str:
+def shown_output(step: Step, log: str, read: Callable[[str], str]) -> str:
     """The output of a command, as shown to the user.
 
     Args:

@@ -142,7 +142,7 @@ def parse(log: str, severity: Severity = "error") -> list[Message]:
         elif (following := lines[index + 1 : index + 2]) and _HOST_COMPILER_FAILED in following[0]:
             match = _NO_HOST_COMPILER.fullmatch(line)
             path = (match["path"] or match["name"]) if match else ""
-            messages.append(Message(f"nvcc's host compiler '{path}' is not there" if path else line))
+            messages.append(Message(f"nvcc's host compiler '{path}' does not exist" if path else line))
             index += 1
         else:
             if (message := _tool_message(line)) is not None:
@@ -240,8 +240,8 @@ def _gnu_message(lines: list[str], index: int, messages: list[Message]) -> int:
         if (asked := _CLANG_REQUIRED.fullmatch(text)) is not None:
             messages[-1].frames.append(Frame(asked["what"], *_place(match)))
         elif (candidate := _CANDIDATE.match(text.strip())) is not None:
-            said = f"candidate: {candidate['text']}".removesuffix(": ")
-            messages[-1].notes.append(Note(said, message.file, message.line, is_candidate=True))
+            note = f"candidate: {candidate['text']}".removesuffix(": ")
+            messages[-1].notes.append(Note(note, message.file, message.line, is_candidate=True))
         elif _SAYS_NOTHING.match(text.strip()) is None:
             messages[-1].notes.append(Note(text.strip(), message.file, message.line))
     return index

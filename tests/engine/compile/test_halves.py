@@ -1,4 +1,4 @@
-"""kjit.engine.compile.halves: what each compiler is given of a preprocessed CUDA unit."""
+"""kjit.engine.compile.halves: the two halves of a preprocessed CUDA unit."""
 
 from __future__ import annotations
 

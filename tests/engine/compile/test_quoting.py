@@ -1,4 +1,4 @@
-"""kjit.engine.compile.quoting: words arrive at a compiler as they were written, also past the shell of nvcc."""
+"""kjit.engine.compile.quoting: words reach a compiler unchanged, also through nvcc's shell."""
 
 from __future__ import annotations
 

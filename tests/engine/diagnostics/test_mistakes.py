@@ -1,4 +1,4 @@
-"""What people see of forty mistakes, compiled by the real compilers (mistakes.py says how the texts are made)."""
+"""The messages about forty mistakes, compiled by the real compilers (mistakes.py writes the expected ones)."""
 
 from __future__ import annotations
 

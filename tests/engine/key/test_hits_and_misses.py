@@ -1,4 +1,4 @@
-"""Every rule about hits and misses, in one place, on the whole road: key, look-up, compile, loaded module.
+"""All rules about hits and misses, on the whole path: key, look-up, compile, loaded module.
 
 `road.ask()` says what a program would see: whether the module had to be built, and what it answers. What must be a hit:
 
@@ -593,7 +593,7 @@ def cuda_key(folder: Path, arch: str = "9.0a") -> tuple[Key, Toolchain]:
 class TestDuringTheBuild:
     @pytest.fixture
     def during(self, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-        """What to do at the end of each compile that is to come."""
+        """Actions to run at the end of each later compile."""
         actions: list[Callable[[], object]] = []
         real = compile_module.compile_variant
 

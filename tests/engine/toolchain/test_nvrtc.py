@@ -1,4 +1,4 @@
-"""CUDA units in two halves, the device's by NVRTC: what is built, what is launched, and what is left to nvcc."""
+"""CUDA units in two halves: their builds, their launches, and those left to nvcc."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ float half_of(double x) { return __half2float(__float2half(static_cast<float>(x)
 """
 EXPORTS = [("launch", "launch"), ("half_of", "half_of")]
 
-# What of CUDA's runtime the module calls; it says what it was given.
+# A CUDA runtime that prints the module's calls and their arguments.
 RUNTIME = """
 #include <cuda_runtime_api.h>
 #include <cstdio>
@@ -388,7 +388,7 @@ module.second()
 
 @pytest.mark.usefixtures("cache_dir")
 class TestNvcc:
-    """What NVRTC cannot do is compiled by nvcc where there is one."""
+    """Sources that NVRTC cannot compile are compiled by nvcc, if it is installed."""
 
     SYMBOL = """__constant__ float factors[4];
     __global__ void fill(float* x) { *x = factors[0]; }
