@@ -212,11 +212,10 @@ def _cache() -> _Finding:
 def _shared_cache() -> _Finding:
     from kjit.engine.cache.store import Store
 
-    caches = Store.open().shared_caches()
-    if not caches:
+    if not env.shared_cache_dirs():
         return _Finding(f"none is named ({env.SHARED_CACHE_DIR}).", "absent")
     found = []
-    for cache in caches:
+    for cache in Store.open().shared_caches():
         if not cache.root.is_dir():
             return _Finding(
                 f"'{cache.root}' does not exist.", "problem", f"mount it, or remove it from {env.SHARED_CACHE_DIR}"

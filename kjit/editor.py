@@ -222,13 +222,17 @@ def _write(path: Path, text: str, force: bool) -> str:
             return "unchanged"
         if not force:
             return "kept"
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode(errors="surrogateescape"))  # file names with bytes outside of the locale's encoding
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except OSError:
-        os.unlink(name)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode(errors="surrogateescape"))  # names with bytes outside of the locale's encoding
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        error.filename = str(path)  # not the temporary name
         raise
     return "written"

@@ -90,12 +90,13 @@ def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
         specs.setdefault(op, []).extend(found)
     errors = {op: error.message for op, error in collected.failures}
     store = Store.open()
-    in_cache: dict[str, set[str]] = {}
+    # By op and target: whether one of the artifacts was built in this project. Others may be hits here.
+    in_cache: dict[str, dict[str, bool]] = {}
     wanted = {spec.name for _, found in collected.modules for spec in found}
     for entry in store.entries():
-        known = in_cache.setdefault(entry.op, set())
-        if entry.op in wanted and entry.target not in known and _is_of(project, entry):
-            known.add(entry.target)
+        if entry.op in wanted:
+            known = in_cache.setdefault(entry.op, {})
+            known[entry.target] = known.get(entry.target, False) or _is_of(project, entry)
     here = [Target("cpu"), *map(Target.cuda, gpu_archs())]
     return [_summarize(project, op, specs.get(op, []), errors.get(op), store, in_cache, here) for op in names]
 
@@ -112,17 +113,19 @@ def _summarize(
     specs: Sequence[Spec],
     error: str | None,
     store: Store,
-    in_cache: dict[str, set[str]],
+    in_cache: dict[str, dict[str, bool]],
     here: Sequence[Target],
 ) -> OpSummary:
-    cached = set().union(*(in_cache.get(spec.name, set()) for spec in specs))
-    targets = dict.fromkeys((*here, *_targets(sorted(cached))))
+    found = [in_cache.get(name, {}) for name in dict.fromkeys(spec.name for spec in specs)]
+    own = {target for each in found for target, is_own in each.items() if is_own}
+    targets = dict.fromkeys((*here, *_targets(sorted(set().union(*found)))))
     states = []
     for target in targets:
         variants = [variant for spec in specs for variant in variants_of(spec, [target])]
         if variants:
             built = sum(outcome.state == "hit" for outcome in pool.look_up_all(variants, store))
-            states.append(TargetState(str(target), built, len(variants), str(target) in cached))
+            if built or target in here or str(target) in own:
+                states.append(TargetState(str(target), built, len(variants), str(target) in own))
     text = _docstring(project.wrapper_path(op))
     return OpSummary(
         op=op,

@@ -182,15 +182,22 @@ class Project:
         for op in ops:
             if op not in known:
                 # The argument may be a file of the intended op.
-                stem = Path(op).stem.removeprefix("test_").removeprefix("bench_")
-                near = [stem] if stem in known else difflib.get_close_matches(op, known, n=1)
+                stem = Path(op).stem.lower().removeprefix("test_").removeprefix("bench_")
+                near = (
+                    [stem]
+                    if stem in known
+                    else difflib.get_close_matches(op.lower(), known, n=1)
+                    or [each for each in known if stem in each.split("_")]
+                )
                 listed = ", ".join(known) if known else "none yet"
                 otherwise = (
-                    f"`kjit new {op}` makes one" if op.isidentifier() else "an op is named as its wrapper, without .py"
+                    f"`kjit new {op}` makes one"
+                    if op.isidentifier() and op == op.lower()
+                    else "an op is named as its wrapper, without .py"
                 )
                 raise UsageError(
                     f"there is no op '{op}' in {self.display(self.package_dir)} (ops: {listed}).",
-                    hint=f"did you mean {near[0]}?" if near else otherwise,
+                    hint=f"did you mean {' or '.join(near[:3])}?" if near else otherwise,
                 )
         return list(dict.fromkeys(ops)) or known
 

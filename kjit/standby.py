@@ -11,6 +11,7 @@ process.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -24,6 +25,8 @@ from kjit.errors import KjitError
 from kjit.project import PYTHON_C
 
 _START = f"{PYTHON_C} from kjit.standby import serve; serve()"
+
+_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 class Standby:
@@ -84,6 +87,7 @@ def serve() -> None:
     """Run jobs until the end of stdin; the main function of `Standby`'s process."""
     job, imports, ahead, answers = sys.argv[1:]
     function, prepare = _named(job), _named(ahead)
+    _end_with_parent()
     for each in filter(None, imports.split(",")):
         with contextlib.suppress(ImportError):  # the job reports it if necessary
             importlib.import_module(each)
@@ -104,10 +108,14 @@ def _named(function: str) -> Callable[..., Any]:
 
 def _in_a_copy(function: Callable[[Any], Any], request: object) -> dict[str, Any]:
     result, theirs = os.pipe()
+    here = os.getpid()
     child = os.fork()
     if child == 0:
         status = 1
         try:
+            _end_with_parent()
+            if os.getppid() != here:
+                os._exit(status)  # it has ended already
             os.close(result)
             answer = json.dumps({"result": function(request)}).encode()
             sys.stdout.flush()
@@ -117,6 +125,11 @@ def _in_a_copy(function: Callable[[Any], Any], request: object) -> dict[str, Any
             status = 0
         except KjitError as error:
             sys.stderr.write(f"error: {error}\n")
+        except SystemExit as left:
+            if isinstance(left.code, int):
+                status = left.code
+            else:
+                sys.stderr.write(f"{left.code}\n")
         except BaseException:  # noqa: BLE001 (a copy may not go on in place of the original)
             sys.excepthook(*sys.exc_info())
         finally:
@@ -130,3 +143,9 @@ def _in_a_copy(function: Callable[[Any], Any], request: object) -> dict[str, Any
         return {"status": code}
     answered: dict[str, Any] = json.loads(answer)
     return answered
+
+
+def _end_with_parent() -> None:
+    """Receive SIGTERM when the parent process ends, so that no job goes on without it. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

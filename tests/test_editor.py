@@ -286,8 +286,9 @@ class TestFiles:
         flags = editor_flags(project)
         before = sorted(project.root.iterdir())
         monkeypatch.setattr("os.replace", fail)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(OSError, match="No space") as caught:
             write_editor_files(project, flags)
+        assert caught.value.filename == str(project.root / ".clangd")
         assert sorted(project.root.iterdir()) == before
 
 

@@ -281,6 +281,8 @@ def test_another_package_of_the_same_name_is_an_error_that_says_so(
         ("scales", "did you mean scale?"),
         ("benchmarks/bench_scale.py", "did you mean scale?"),
         ("kernels/csrc/scale.cuh", "did you mean scale?"),
+        ("SCALES", "did you mean scale?"),
+        ("rms", "did you mean rms_norm?"),
         ("other", "`kjit new other` makes one"),
         ("no/such.py", "an op is named as its wrapper, without .py"),
     ],
@@ -288,7 +290,8 @@ def test_another_package_of_the_same_name_is_an_error_that_says_so(
 def test_an_op_that_is_not_there_has_a_hint_that_works(tmp_path: Path, named: str, hint: str) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
     (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "scale.py").touch()
+    for op in ("scale", "rms_norm"):
+        (tmp_path / "kernels" / f"{op}.py").touch()
     with pytest.raises(UsageError, match="there is no op") as caught:
         find_project(tmp_path).check_ops([named])
     assert caught.value.hint == hint

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +56,28 @@ def test_a_job_that_raises_or_dies_is_an_error_and_the_next_one_is_done(
     assert standby.do("/proc/self/stat") == 0
     with pytest.raises(KjitError, match="ended with status 7"):
         start("os:_exit").do(7)
+
+
+def test_a_job_that_exits_has_its_status_and_no_traceback(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KjitError, match="ended with status 143"):
+        start("sys:exit").do(143)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not signal the end of a parent")
+def test_a_job_ends_if_the_process_that_requested_it_is_killed(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    job = f"import time; file = open({str(fifo)!r}, 'w'); print('began', file=file, flush=True); time.sleep(600)"
+    start = "Standby('builtins:exec', (), os.environ, 'gc:freeze')"
+    code = f"import os; from kjit.standby import Standby; {start}.do({job!r})"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    with open(fifo, encoding="utf-8") as written:
+        assert written.readline() == "began\n"
+        process.kill()
+        process.wait()
+        assert select.select([written], [], [], 120)[0], "the job goes on"
+        assert written.read() == ""
 
 
 def test_a_process_that_ended_is_an_error(start: Start) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -142,7 +141,7 @@ def verify(ops: _Ops = None, json: _Json = False) -> None:
         console.say(f"{text.count(len(checked), 'artifact')} checked, {len(damaged)} damaged")
         if open_ or any(damage.startswith(UNTRUSTED) for _, _, damage in damaged):
             root = (open_[0] if open_ else damaged[0])[0].root
-            console.note(f"Others could change code there: {how_to_close(shlex.quote(str(root)))}.")
+            console.note(f"Others could change code there: {how_to_close(root)}.")
     if damaged or distrusted or open_:
         raise typer.Exit(1)
 

@@ -190,7 +190,10 @@ def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None
         by_op.setdefault(op, []).extend(each for spec in specs for each in variants_of(spec, targets))
     variants = list(dict.fromkeys(each for every in by_op.values() for each in every))
     store = Store.open()
-    outcomes: list[Outcome] = build_variants(variants, store)[0] if variants else []
+    try:
+        outcomes: list[Outcome] = build_variants(variants, store)[0] if variants else []
+    except typer.Exit as ended:  # by `Standby.end`
+        raise SystemExit(ended.exit_code) from None
     by_variant = {outcome.variant: outcome for outcome in outcomes}
     artifacts = {
         op: [a.path for each in every if (a := by_variant[each].artifact) is not None] for op, every in by_op.items()

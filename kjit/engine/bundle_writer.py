@@ -130,8 +130,15 @@ def check_folder(folder: Path, *, only: bool = False) -> None:
         only: the bundle is going to be replaced, and may have an unknown format.
 
     Raises:
-        UsageError: the folder contains something else, is a file, or has a bundle that cannot be added to.
+        UsageError: the folder contains something else, is a file, cannot be written, or has a bundle that cannot be
+            added to.
     """
+    existing = next((each for each in (folder, *folder.absolute().parents) if os.path.exists(each)), folder)
+    if existing.is_dir() and not os.access(existing, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"no bundle can be written to '{folder}': this user may not write to '{existing}'.",
+            hint="name a folder that you can write to",
+        )
     try:
         names = os.listdir(folder)
     except FileNotFoundError:

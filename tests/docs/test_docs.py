@@ -93,9 +93,12 @@ def test_every_fenced_block_says_what_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_row_of_a_table_is_one_line(name: str) -> None:
+def test_every_row_of_a_table_is_one_line_with_a_cell_for_each_column(name: str) -> None:
     text = re.sub(r"^```.*?^```", "", PAGES[name].read_text(), flags=re.MULTILINE | re.DOTALL)
     assert re.findall(r"^\|.*[^|\n]$", text, re.MULTILINE) == []
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [re.sub(r"\\\||`[^`]*`", "", row).count("|") for row in table.splitlines()]
+        assert rows == rows[:1] * len(rows), table
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -827,6 +827,13 @@ class TestWriting:
         )
         assert first == second
 
+    def test_a_folder_that_may_not_be_written_is_refused_before_anything_is_built(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+        with pytest.raises(UsageError, match=f"may not write to '{tmp_path}'"):
+            bundle_writer.check_folder(tmp_path / "package" / BUNDLE)
+
     def test_a_folder_that_holds_something_else_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / "cat.png").touch()

@@ -15,13 +15,14 @@ from pathlib import Path
 
 from kjit import env
 from kjit.errors import CacheError
-from kjit.runtime import OTHERS_MAY_WRITE
+from kjit.runtime import LAYOUT, OTHERS_MAY_WRITE
 from kjit.runtime import own_users as own_users
 from kjit.runtime import weakness as weakness
 from kjit.runtime import weakness_of as weakness_of
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
+_OWN_FOLDER = f"set {env.CACHE_DIR} to a folder of your own"
 _name = operator.attrgetter("name")
 
 
@@ -69,18 +70,19 @@ def refuse_unsafe(folder: Path | str, *, follow: bool, root: Path | None = None)
         status = os.stat(folder, follow_symlinks=follow)
     except OSError:
         return  # nothing is loaded from it, and `writable` reports why it cannot be created
-    if weakness(status, own_users()) is None:
+    is_folder = stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)
+    if not is_folder or weakness(status, own_users()) is None:
         return
     if stat.S_ISLNK(status.st_mode):
         raise CacheError(
             f"'{folder}' is a symbolic link, and links inside a cache are not followed.",
             hint=f"remove the link, or set {env.CACHE_DIR} to the folder that it points to",
         )
-    whole = shlex.quote(os.fspath(folder if root is None else root))
+    whole = folder if root is None else root
     if status.st_uid not in own_users():
         raise CacheError(
             f"The cache folder '{folder}' belongs to another user (id {status.st_uid}), who can change the code in it.",
-            hint=f"set {env.CACHE_DIR} to a folder of your own, or remove this one (`rm -r {whole}`)",
+            hint=_OWN_FOLDER + (f", or remove this one (`rm -r {_quoted(whole)}`)" if _is_only_a_cache(whole) else ""),
         )
     raise CacheError(
         f"Other users may write to the cache folder '{folder}' and so change the code that you load.",
@@ -88,16 +90,32 @@ def refuse_unsafe(folder: Path | str, *, follow: bool, root: Path | None = None)
     )
 
 
-def how_to_close(whole: str) -> str:
+def how_to_close(root: Path | str) -> str:
     """The hint for a cache that others could write to. Files that they added may still be there.
 
     Args:
-        whole: the folder of the cache, quoted for a shell.
+        root: the folder of the cache.
     """
+    if not _is_only_a_cache(root):
+        return _OWN_FOLDER
+    whole = _quoted(root)
     return (
         f"`chmod -R go-w {whole}`, or `rm -r {whole}` if somebody else may have changed something in it; "
-        f"or set {env.CACHE_DIR} to a folder of your own"
+        f"or {_OWN_FOLDER}"
     )
+
+
+def _is_only_a_cache(root: Path | str) -> bool:
+    """Whether a folder has no other purpose, unlike `/tmp` or a home folder, and may be closed or removed."""
+    try:
+        is_for_all = bool(os.stat(root).st_mode & stat.S_ISVTX)
+        return not is_for_all and {*os.listdir(root)} <= {LAYOUT}
+    except OSError:
+        return False
+
+
+def _quoted(root: Path | str) -> str:
+    return shlex.quote(os.fspath(root))
 
 
 def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) -> str | None:

@@ -164,7 +164,7 @@ class Store(Contents):
         except (FileExistsError, NotADirectoryError):
             raise CacheError(
                 f"The cache folder '{self.root}' cannot be made, because there is a file in its place.",
-                hint=f"move the file away, or set {env.CACHE_DIR} to another folder",
+                hint=f"set {env.CACHE_DIR} to another folder, or move the file away",
             ) from None
         except OSError as error:
             if error.errno in NO_SPACE:

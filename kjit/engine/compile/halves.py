@@ -91,9 +91,13 @@ _TUPLES = re.compile(
     r"template\s*<(?:size_t _Ip, )?class\.\.\. _Tp>(\s*)struct (?:tuple_size|tuple_element);(?=[^{}]*template)"
 )
 
+# Pragmas that nvcc passes on to GCC, and NVRTC would warn about. Of `unroll` nvcc warns too.
+_OF_GCC = re.compile(r"\n#pragma GCC (?!unroll)[^\n]*")
+
 
 def device_half(unit: str) -> str:
     """The preprocessed `unit`, rewritten for NVRTC."""
+    unit = _OF_GCC.sub("\n", unit)
     unit = _FOR_ASSEMBLER.sub("", unit).replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};")
     if "_S_noreplace" in unit:
         unit = _UNUSED_VALUE.sub(r"\1 =", unit)

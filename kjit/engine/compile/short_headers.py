@@ -22,7 +22,7 @@ _INCLUDED = re.compile(
     rb"^[ \t]*#[ \t]*include[ \t]*<([a-z_]+|tvm/ffi/(?!c_api|extra/c_env_api)[^>\n]+)>", re.MULTILINE
 )
 _SHORT = '/kjit_rtc/std/type_traits" 1'
-_WHOLE = re.compile(r'(?<!/kjit_rtc/std)/type_traits" 1\b')
+_WHOLE = re.compile(r'/c\+\+/(?:[^"\n]*/)?type_traits" 1\b')
 _MARKER = re.compile(r'\n# \d+ "((?:\\.|[^"\\])*)".*')
 _NAME = re.compile(r"std\s*::\s*(\w+)")
 # Headers of GCC's library that declare few names and depend on no other header.

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from kjit import env
+from kjit.engine.cache.staging import temporary_root
 from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Step, leading_to
 from kjit.engine.diagnostics import diagnostics, limits
@@ -136,7 +136,7 @@ def _breakdown(variant: Variant, step: Step, log: str) -> KjitError | None:
 def disk_full(staging: Path) -> CacheError:
     """The error for a full disk."""
     return CacheError(
-        f"No space is left on the disk to compile in '{staging}' (or in '{tempfile.gettempdir()}', where compilers "
+        f"No space is left on the disk to compile in '{staging}' (or in '{temporary_root()}', where compilers "
         "keep temporary files).",
         hint="free some space (`kjit clean-cache` empties kjit's cache)",
     )
@@ -151,7 +151,7 @@ def files_of(variant: Variant, toolchain: Toolchain, folder: Path, steps: Sequen
 
 def _nearly_full(folder: Path) -> CacheError | None:
     """The error for a nearly full disk, if one that was written to is."""
-    for place in dict.fromkeys((str(folder), tempfile.gettempdir())):
+    for place in dict.fromkeys((str(folder), temporary_root())):
         state = os.statvfs(place)
         room = state.f_bavail * state.f_frsize
         if room < _LITTLE_ROOM or (state.f_files and state.f_favail < 16):

@@ -40,7 +40,8 @@ _UNKNOWN_IN_CUDA = re.compile(
     r"identifier \"(?P<edg>\w+)\" is undefined|(?:undeclared identifier|unknown type name) '(?P<clang>\w+)'|"
     r"'(?P<gnu>\w+)' (?:was not declared|has not been declared|does not name a type)"
 )
-# CUDA functions by header; the first match counts. Conversions are in the header of the narrower type.
+# CUDA functions, and those of C that kernels use, by header; the first match counts.
+# Conversions are in the header of the narrower type.
 _CUDA_HEADERS = (
     (re.compile(r"__nv_\w*(?:fp8|e8m0)\w*"), "<cuda_fp8.h>"),
     (re.compile(r"__nv_\w*fp6\w*"), "<cuda_fp6.h>"),
@@ -54,6 +55,9 @@ _CUDA_HEADERS = (
         ),
         "<cuda_fp16.h> (for bfloat16 <cuda_bf16.h>)",
     ),
+    (re.compile(r"printf"), "<cstdio>"),
+    (re.compile(r"assert"), "<cassert>"),
+    (re.compile(r"u?int(?:8|16|32|64)_t"), "<cstdint>"),
 )
 _EXPORT_TYPE = re.compile(r"an export cannot (?P<way>take|return) this type")
 _TAKEN = (
@@ -228,12 +232,19 @@ def _general(message: Message) -> str | None:
             "add -static-global-template-stub=false to extra_cuda_cflags, or define the kernel in the unit that "
             "launches it: with cuda_wrappers all cuda_files are one unit"
         )
+    if re.search(r"reference to '?_GLOBAL__N_", text) is not None:
+        return (
+            "nvcc mistakes the unnamed namespace of a kernel for that of a namespace named by `using namespace`: write "
+            "that in the functions that need it, or put the kernel into a namespace with a name"
+        )
     if (match := re.match(r"undefined symbol\W+(threadIdx|blockIdx|blockDim|gridDim|warpSize)$", text)) is not None:
         return (
             f"mark the function __global__, if it is a kernel, or __device__ (KJIT_DEVICE): host code has no {match[1]}"
         )
     if text.startswith("undefined symbol") and "__global__" in (message.code or ""):
         return "define the kernel in the unit that launches it: with cuda_wrappers all cuda_files are one unit"
+    if text.startswith("undefined symbol") and not text.isascii():
+        return "if it is a kernel, give it a name in ASCII letters: CUDA's compilers refuse others"
     if text.startswith("undefined symbol"):
         return (
             "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags; a "
@@ -303,6 +314,8 @@ def _dtype_hint(name: str) -> str:
 
 
 def _of_cuda(text: str, target: str) -> str | None:
+    if "Universal character is not allowed in device entity name" in text:
+        return "give it a name in ASCII letters"
     if _RSQRT.search(text) is not None:
         return "this C library has a function rsqrt, which CUDA's headers allow from CUDA 13.2 on: install that"
     if "calling a __host__ function" in text:

@@ -276,6 +276,21 @@ class TestFolders:
         with pytest.raises(CacheError, match=rf"Other users may write(.|\n)*chmod -R go-w {tmp_path / 'cache'}`"):
             Store.open(tmp_path / "cache")
 
+    @pytest.mark.parametrize("kind", ["with other files", "for everybody"])
+    def test_a_folder_with_another_purpose_is_not_to_be_changed_or_removed(self, tmp_path: Path, kind: str) -> None:
+        folder = tmp_path / "scratch"
+        (folder / "v1").mkdir(parents=True)
+        if kind == "with other files":
+            (folder / "notes.txt").touch()
+        folder.chmod(0o1777 if kind == "for everybody" else 0o777)
+        with pytest.raises(CacheError, match="Other users may write") as caught:
+            Store.open(folder)
+        assert caught.value.hint == "set KJIT_CACHE_DIR to a folder of your own"
+
+    def test_a_device_is_not_a_cache_that_others_may_write_to(self) -> None:
+        with pytest.raises(CacheError, match="'/dev/null' cannot be made, because there is a file in its place"):
+            Store.open(Path("/dev/null")).writable()
+
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
     def test_a_cache_of_another_user_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "cache").mkdir(mode=0o700)

@@ -482,11 +482,16 @@ class TestFailures:
         caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}' >&2; exit 1"), source, staging)
         assert "was killed by the system" in str(caught.value)
 
-    def test_a_full_disk_is_one_sentence(self, source: Path, staging: Path, tmp_path: Path) -> None:
+    def test_a_full_disk_is_one_sentence_with_the_folders_that_were_written_to(
+        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "other").mkdir()
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "other"))
         words = "fatal error: error writing to answer.s: No space left on device"
         caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}' >&2; exit 1"), source, staging)
         assert isinstance(caught.value, CacheError)
-        assert caught.value.message.startswith("No space is left on the disk")
+        assert caught.value.message.startswith(f"No space is left on the disk to compile in '{staging}")
+        assert f"(or in '{tmp_path / 'other'}', where compilers keep temporary files)" in caught.value.message
 
     def test_a_full_disk_is_a_guess_if_a_tool_fails_without_a_reason_and_the_disk_is_nearly_full(
         self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -116,6 +116,10 @@ class TestDeviceHalf:
         unit = '# 1 "a.cu"\nint f();\n# 3 "b.h" 1 3 4\nint g();\n'
         assert device_half(unit) == '# 1 "a.cu" 3\nint f();\n# 3 "b.h" 3\nint g();\n'
 
+    def test_pragmas_for_gcc_are_left_out(self) -> None:
+        unit = "int f();\n#pragma GCC diagnostic push\n#pragma unroll\n#pragma GCC unroll 4\n"
+        assert device_half(unit) == "int f();\n\n#pragma unroll\n#pragma GCC unroll 4\n"
+
     def test_the_bodies_of_own_device_code_are_the_ops(self) -> None:
         unit = '# 1 "a.cu"\n__global__ void f(int) {\n  g();\n}\nvoid h() {}\n# 9 "b.h" 1 3\n__device__ void k() {}\n'
         assert device_half(unit) == (

@@ -217,6 +217,7 @@ def test_bits_are_counted_as_by_gccs(tmp_path: Path) -> None:
         "#include <utility>\nstruct Value { int x; auto operator<=>(const Value&) const = default; };",
         "#include <type_traits>\nusing Value = std::unwrap_ref_decay_t<const int&>;",
         "#include <concepts>\n#include <array>\ntemplate <std::copyable T> struct Of {};\nusing Value = Of<int>;",
+        "#include <cuda/std/tuple>\nusing Value = cuda::std::tuple<int, float>;",
     ],
 )
 def test_a_unit_that_needs_more_is_compiled_with_gccs(code: str, tmp_path: Path) -> None:
@@ -267,6 +268,13 @@ def test_what_a_unit_mentions_decides(text: str, suffices: bool) -> None:
 def test_a_source_that_includes_more_is_preprocessed_only_once(text: str, may: bool, tmp_path: Path) -> None:
     (tmp_path / "op.cuh").write_text(text)
     assert short_headers.may_suffice(str(tmp_path / "op.cuh")) == may
+
+
+def test_type_traits_of_other_libraries_are_not_gccs() -> None:
+    unit = (
+        '# 1 "/kjit_rtc/std/type_traits" 1 3\n# 1 "/nvidia/cccl/cuda/std/type_traits" 1 3\n# 1 "/own/type_traits" 1\n'
+    )
+    assert short_headers.are_read(unit)
 
 
 def test_gccs_header_after_the_short_one_is_noticed() -> None:

@@ -382,6 +382,8 @@ class TestNamesOfCuda:
             ("__nv_fp4_e2m1", "<cuda_fp4.h>"),
             ("__hfma2", "<cuda_fp16.h> (for bfloat16 <cuda_bf16.h>)"),
             ("__hbgeu2", "<cuda_fp16.h> (for bfloat16 <cuda_bf16.h>)"),
+            ("printf", "<cstdio>"),
+            ("uint32_t", "<cstdint>"),
         ],
     )
     def test_the_header_that_declares_it_is_named(self, view: Path, name: str, header: str) -> None:
@@ -423,6 +425,19 @@ class TestNamesOfCuda:
 
 
 class TestOtherTools:
+    def test_a_name_with_other_letters_than_asciis_has_a_hint(self, view: Path) -> None:
+        by_nvcc = 'scale.cuh(2): error: Universal character is not allowed in device entity name ("gr\\u00f6")\n'
+        by_linker = "/usr/bin/ld: scale.o: in function `f':\nscale.cuh:2: undefined reference to `gr\u00f6(int*)'\n"
+        for log in (by_nvcc, by_linker):
+            assert "a name in ASCII letters" in str(show(log, view).hint)
+
+    @pytest.mark.parametrize("quote", ["'", ""])
+    def test_a_kernel_in_an_unnamed_namespace_that_nvcc_confuses_with_another_has_a_hint(
+        self, view: Path, quote: str
+    ) -> None:
+        log = f"scale.cudafe1.stub.c:1:28: error: reference to {quote}_GLOBAL__N__6_a_cu_9_1{quote} is ambiguous\n"
+        assert "into a namespace with a name" in str(show(log, view).hint)
+
     def test_ptxas_names_the_kernel_and_not_the_temporary_file(self, view: Path) -> None:
         log = "ptxas error   : Entry function '_Z3bigPf' uses too much shared data (0x61a80 bytes, 0xc000 max)\n"
         report = show(log, view)

@@ -27,10 +27,12 @@ _UNKNOWN_HEADERS = (
     (re.compile(r".*/(?:crt/)?mma\.h"), "tensor core instructions (<mma.h>)"),
     (re.compile(r".*/cuda/(?:std/)?(?:ptx|barrier|pipeline)"), "the PTX of <cuda/ptx>, <cuda/barrier> and others"),
     (re.compile(r".*/cuda_pipeline(?:_primitives)?\.h"), "asynchronous copies (<cuda_pipeline.h>)"),
-    (re.compile(r".*/cute?(?:lass)?/(?:arch|atom)/.*"), "CUTLASS"),
+    (re.compile(r".*/(?:cute|cutlass)/(?:arch|atom)/.*"), "CUTLASS"),
     (re.compile(r".*/cub/.*"), "this part of CUB"),
     (re.compile(r".*/thrust/.*"), "Thrust (<thrust/...>)"),
 )
+# Headers that are not CUDA's own, and include each other: the `#include` outside of them is shown.
+_OF_CUTLASS = re.compile(r".*/include/(?:cute|cutlass)/.*")
 # The supported part of CUB (kjit_sim/cuda/cub/); `<cub/cub.cuh>` has no more.
 _CUB = re.compile(
     r"Block(?:Exchange|Load|RadixSort|Reduce|Scan|Store)(?:Algorithm)?|BLOCK_(?:LOAD|REDUCE|SCAN|STORE)_\w+"
@@ -60,7 +62,7 @@ def refuse_headers(unit: str) -> Iterator[Refusal]:
                 if pattern.fullmatch(piece.file):
                     yield _refusal(*own_place, what)
         was_own = piece.is_own
-        if piece.is_own:
+        if piece.is_own and _OF_CUTLASS.fullmatch(piece.file) is None:
             own_place = (piece.file, piece.line + piece.text.count("\n"))
 
 

@@ -125,3 +125,11 @@ def test_ptx_beside_such_a_branch_is_refused(text: str) -> None:
 def test_headers_of_device_algorithms_are_refused_where_they_are_included(header: str, what: str) -> None:
     _, (refusal,) = rewrite(unit(f'int x;\n# 1 "/cuda/include/cccl/{header}" 1 3\nint y;\n# 3 "/op/a.cuh" 2\n'))
     assert str(refusal).startswith(f"/op/a.cuh:2: error: the simulator cannot run {what}")
+
+
+def test_cutlass_is_refused_where_an_op_includes_it() -> None:
+    headers = "/own/include/cute/tensor.hpp", "/own/include/cute/layout.hpp", "/own/include/cute/arch/util.hpp"
+    entered = "".join(f'# 1 "{header}" 1\nint y;\n' for header in headers)
+    left = f'# 4 "{headers[1]}" 2\nint z;\n# 4 "{headers[0]}" 2\n# 1 "/own/include/cute/atom/copy.hpp" 1\n'
+    _, refusals = rewrite(unit(f'int x;\n{entered}{left}# 3 "/op/a.cuh" 2\n'))
+    assert {str(refusal) for refusal in refusals} == {"/op/a.cuh:2: error: the simulator cannot run CUTLASS"}
