@@ -53,6 +53,8 @@ sys.stderr.flush()
 os._exit(status)  # what torch does at the end of a process takes half a second
 """
 
+_HERE = str(Path(__file__).parent)
+
 
 class Forks:
     """A Python that waits for scripts, and forks for each."""
@@ -91,23 +93,27 @@ class Forks:
     def pytest(self, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run pytest to its end, as `python -m pytest arguments` would; the parameters are those of `run`.
 
-        On a machine with a GPU it is no fork: CUDA cannot be used in a fork of a process that has asked for it.
+        Plugins may be modules of this folder. On a machine with a GPU it is no fork: CUDA cannot be used in a fork of a
+        process that has asked for it.
         """
         import torch
 
         # Else pytest takes itself for a worker of the run that this test belongs to.
         outer = [name for name in os.environ if name.startswith("PYTEST_")]
         if torch.cuda.is_available():
+            inherited = {name: value for name, value in os.environ.items() if name not in outer}
+            folders = [*filter(None, [inherited.get("PYTHONPATH")]), _HERE]
             return subprocess.run(
                 [sys.executable, "-m", "pytest", *arguments],
                 cwd=cwd,
-                env={name: value for name, value in os.environ.items() if name not in outer} | environment,
+                env=inherited | {"PYTHONPATH": os.pathsep.join(folders)} | environment,
                 capture_output=True,
                 text=True,
                 check=False,
             )
         script = (
-            f"import os, sys, pytest\nfor name in {outer}: del os.environ[name]\nsys.exit(pytest.main(sys.argv[1:]))"
+            f"import os, sys, pytest\nfor name in {outer}: del os.environ[name]\n"
+            f"sys.path.append({_HERE!r})\nsys.exit(pytest.main(sys.argv[1:]))"
         )
         return self.run(script, *arguments, cwd=cwd, **environment)
 

@@ -4,10 +4,12 @@ build them again."""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import shutil
 from functools import cache
 from pathlib import Path
 
+from kjit import env
 from kjit.engine.miss import ensure_built
 from kjit.errors import ToolchainError
 from kjit.runtime import LAYOUT
@@ -21,7 +23,9 @@ def warm_up(*, simulator: bool = False) -> None:
     """Have the cache of the run hold what `begin` copies from it; of the simulator too, which takes some seconds."""
     ensure_built(Variant(Spec("warm", cpp_files=[_SOURCES / "warm.cpp"]), Target.cpu()))
     if simulator:
-        with contextlib.suppress(ToolchainError):  # no CUDA headers
+        # The workers of a run compile it once, not each.
+        with (env.cache_dir() / "warm.lock").open("a") as lock, contextlib.suppress(ToolchainError):  # no CUDA headers
+            fcntl.flock(lock, fcntl.LOCK_EX)
             ensure_built(Variant(Spec("warm", cuda_files=[_SOURCES / "warm.cuh"]), Target.sim()))
 
 

@@ -561,7 +561,7 @@ def test_an_interrupted_build_leaves_no_compiler_and_nothing_half_done(
     assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
 
 
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("second", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
     project: Path, cache_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: signal.Signals
 ) -> None:

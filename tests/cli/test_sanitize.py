@@ -22,6 +22,7 @@ def test_answer():
 """
 _WRONG = """
 import time
+from pathlib import Path
 
 def test_wrong():
     assert 1 == 2
@@ -31,8 +32,23 @@ def test_kernel():
                        "at /p/copy.cuh:7 (block (0, 0, 0), thread (3, 0, 0))")
 
 def test_hangs():
+    Path("hangs").touch()
     time.sleep(1000)
 """
+_AT_THE_LIMIT = """
+import subprocess, time
+from pathlib import Path
+
+plain = subprocess.Popen.wait
+
+def wait(process, timeout=None):
+    while timeout == 8 and not Path("hangs").exists() and process.poll() is None:
+        time.sleep(0.01)
+    return plain(process, 0 if timeout == 8 else timeout)
+
+subprocess.Popen.wait = wait
+"""
+"""Reaches a limit of 8 s as soon as the test hangs."""
 
 
 @pytest.fixture
@@ -54,7 +70,7 @@ def test_nothing_is_found(kjit: Kjit, tested: Path) -> None:
 
 def test_a_mistake_a_failed_test_and_one_that_hangs_are_reported(kjit: Kjit, tested: Path) -> None:
     tested.write_text(_WRONG)
-    done = kjit("sanitize", "answer", "--sim", "--timeout", "8s")
+    done = kjit("sanitize", "answer", "--sim", "--timeout", "8s", first=_AT_THE_LIMIT)
     assert done.returncode == 1
     first, mistake, example = done.stdout.splitlines()[:3]
     assert first.startswith("sim-check: 1 mistake in 1 report (")

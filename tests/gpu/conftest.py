@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from machine import QUICKLY, SIMULATOR
+from warm import warm_up
 
 import kjit
 from kjit import env
@@ -36,6 +37,8 @@ def _simulator() -> Iterator[None]:
         Toolchain.for_target(Target(SIMULATOR))
     except ToolchainError as error:
         pytest.skip(f"needs an NVIDIA GPU, or CUDA's headers for the simulator: {error.message}")
+    if SIMULATOR == "sim":
+        warm_up(simulator=True)
     with simulated(check=SIMULATOR == "sim-check"):
         yield
 

@@ -159,6 +159,7 @@ class TestAgain:
         assert re.search(r"\nanswer\.(h:1|cpp:6):16: error", fail(broken, store).message)
         assert len(compiles) == 1
 
+    @pytest.mark.usefixtures("small_support")
     @pytest.mark.parametrize("side", COMPILERS)
     def test_nor_is_it_where_a_header_is_missing(
         self, side: str, store: Store, tmp_path: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch

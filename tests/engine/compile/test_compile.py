@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from warm import begin, warm_up
+from warm import begin
 
 from kjit.engine.compile import run
 from kjit.engine.compile.compile import Built, compile_variant
-from kjit.engine.compile.support import SupportObject, support_objects
+from kjit.engine.compile.support import SupportObject
 from kjit.engine.diagnostics import build_errors
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_library
 from kjit.engine.toolchain.programs import find_ninja
@@ -291,21 +291,18 @@ class TestSupport:
     """The part of kjit that is compiled once and linked into every module."""
 
     @pytest.fixture
-    def empty_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "empty"))
-        return tmp_path / "empty"
+    def empty_cache(self, small_support: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        folder = small_support.parent / "empty"
+        monkeypatch.setenv("KJIT_CACHE_DIR", str(folder))
+        return folder
 
     @pytest.fixture
-    def kept_cache(self, empty_cache: Path, _shared_cache: Path) -> Path:
+    def kept_cache(self, empty_cache: Path, _shared_cache: Path, source: Path, tmp_path: Path) -> Path:
         """A cache that holds it, and nothing else."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("KJIT_CACHE_DIR", str(_shared_cache))
-            warm_up()
         begin(empty_cache, _shared_cache)
-        (kept,) = support_objects(Toolchain.for_target(Target.cpu()))
-        for path in empty_cache.glob("v1/support/*"):
-            if path != kept.folder:
-                shutil.rmtree(path)
+        shutil.rmtree(empty_cache / "v1" / "support")
+        (tmp_path / "earlier").mkdir()
+        build(Spec("answer", cpp_files=[source]), tmp_path / "earlier")
         return empty_cache
 
     def test_it_is_compiled_by_the_first_build_only(self, source: Path, staging: Path, empty_cache: Path) -> None:
@@ -381,6 +378,7 @@ class TestSupport:
         assert os.path.samestat(kept.stat(), opened)
         assert list(kept_cache.glob(f"{LAYOUT}/support/*")) == [kept.parent]  # and nothing beside it
 
+    @pytest.mark.usefixtures("small_support")
     def test_a_cache_that_cannot_be_written_is_no_error(
         self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -13,11 +13,12 @@ import torch
 import tvm_ffi
 
 from kjit.engine.cache.store import Store
+from kjit.engine.compile import support
 from kjit.engine.compile.compile import compile_variant
 from kjit.engine.key.key import Key
 from kjit.engine.miss import ensure_built
 from kjit.engine.toolchain import cuda as cuda_module
-from kjit.engine.toolchain.build_flags import sim_flags
+from kjit.engine.toolchain.build_flags import sim_flags, simulator_flags
 from kjit.engine.toolchain.cuda import NoCudaError, find_cuda_headers, header_homes
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -261,6 +262,8 @@ def test_headers_of_torchs_wheels_are_enough(op: Spec, monkeypatch: pytest.Monke
         if path.name not in ("crt", "nv", "cccl", "cuda", "cub", "thrust"):
             (include / path.name).symlink_to(path)
     monkeypatch.setenv("KJIT_CUDA_HOME", str(include.parent))
+    # The simulator itself is compiled with these headers, here without optimisation.
+    monkeypatch.setattr(support, "simulator_flags", lambda toolchain: [*simulator_flags(toolchain), "-O0"])
     source = Path(op.cuda_files[0])
     source.write_text(f"#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n{source.read_text()}")
     x = torch.zeros(8)

@@ -169,6 +169,7 @@ class TestTheFirstCopysFiles:
             include(first, "PLACE")
             first.source.write_text(f'#define PLACE "{header}"\n{first.source.read_text()}')
         elif request.param == "CPATH":
+            request.getfixturevalue("small_support")
             monkeypatch.setenv("CPATH", str(folder))
         elif request.param == "@file":
             (tmp_path / "options").write_text(f"--include-directory '{folder}'\n")
@@ -184,6 +185,7 @@ class TestTheFirstCopysFiles:
             include(first, "PLACE")
             return {"extra_cflags": [f'-DPLACE="{header}"']}
         elif request.param == "CXX":
+            request.getfixturevalue("small_support")
             script = tmp_path / "c++"
             script.write_text(f'#!/bin/sh\nexec {Toolchain.for_target(CPU).cxx.path} -I{folder} "$@"\n')
             script.chmod(0o755)
@@ -382,6 +384,7 @@ class TestOddFiles:
         (tmp_path / "nowhere.h").write_text(answer(43))
         assert first.ask(extra_include_paths=folders) == (BUILT, 43)
 
+    @pytest.mark.usefixtures("small_support")
     @pytest.mark.parametrize("compiler", ["g++", pytest.param("clang++", marks=pytest.mark.nightly)])
     @pytest.mark.parametrize("name", ["x\\y.h", "x\\ y.h", "#x.h", "c:d.h", "$x.h", "it's.h"])
     def test_a_header_may_be_called_whatever_an_include_can_say(
