@@ -1,4 +1,4 @@
-// The functions of kjit/detail/pattern_call.h that are no templates (see KJIT_PRECOMPILED in kjit/utils.h).
+// The functions of kjit/detail/pattern_call.h that are not templates (see KJIT_PRECOMPILED in kjit/utils.h).
 
 #pragma once
 
