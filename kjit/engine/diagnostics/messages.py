@@ -182,7 +182,10 @@ def _edg_message(match: re.Match[str], body: list[str], messages: list[Message])
     """A message of nvcc's front end: continuation lines, the excerpt with a caret, the instantiations."""
     severity = match["severity"]
     if severity == "note" and messages:
-        messages[-1].notes.append(Note(match["text"], match["file"], int(match["line"])))
+        last = messages[-1]
+        last.notes.append(Note(match["text"], match["file"], int(match["line"])))
+        # The instantiations of the whole message follow its last note.
+        last.frames += _edg_frames(body, match["file"])
     if severity in ("note", "remark"):
         return
     # In the wording of other compilers, and without a space before a quotation mark.
@@ -193,11 +196,18 @@ def _edg_message(match: re.Match[str], body: list[str], messages: list[Message])
     for position, line in enumerate(body):
         if line.strip() == "^" and position > 0:
             message.code, message.marker = body[position - 1], line
-        elif (frame := _EDG_REQUIRED.fullmatch(line)) is not None:
-            message.frames.append(Frame(frame["what"], frame["file"] or message.file, int(frame["line"])))
-        elif re.match(r"\s{12}\S", line) and not message.frames and message.code is None:
+        elif _EDG_REQUIRED.fullmatch(line) is not None:
+            break
+        elif re.match(r"\s{12}\S", line) and message.code is None:
             message.notes.append(Note(line.strip()))
+    message.frames = _edg_frames(body, message.file)
     messages.append(message)
+
+
+def _edg_frames(body: list[str], file: str) -> list[Frame]:
+    """The instantiations in the lines after a message or a note of nvcc's front end in `file`."""
+    frames = filter(None, map(_EDG_REQUIRED.fullmatch, body))
+    return [Frame(frame["what"], frame["file"] or file, int(frame["line"])) for frame in frames]
 
 
 def _gnu_message(lines: list[str], index: int, messages: list[Message]) -> int:

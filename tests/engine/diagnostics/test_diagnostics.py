@@ -325,6 +325,15 @@ class TestNvcc:
         lines = show(NVCC_TEMPLATE, view).text.splitlines()
         assert lines[-1] == "  in Scale<float, 4>::run, from the wrapper of export 'scale'"
 
+    def test_instantiations_may_follow_a_note(self, view: Path) -> None:
+        note = (
+            "{library}/tensor.h(4): note #3453-D: the final comparison was 8 <= 4\n"
+            '    static_assert(std::is_integral_v<T>, "T must be an integer");\n    ^\n'
+        )
+        said = show(NVCC_TEMPLATE.replace("          detected", f"{note}          detected"), view).text.splitlines()
+        without = show(NVCC_TEMPLATE, view).text.splitlines()
+        assert said == [*without[:-1], "  note: the final comparison was 8 <= 4", without[-1]]
+
     def test_a_name_that_is_nearly_one_of_the_file_is_suggested(self, view: Path) -> None:
         (view / "project" / "scale.cuh").write_text("float f(float alpha) {\n  return alhpa;\n}\n")
         log = '{project}/scale.cuh(2): error: identifier "alhpa" is undefined\n  return alhpa;\n         ^\n\n'
