@@ -830,7 +830,7 @@ class TestWriting:
     def test_a_folder_that_may_not_be_written_is_refused_before_anything_is_built(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(os, "access", lambda path, _mode: path != tmp_path)
+        monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)
         with pytest.raises(UsageError, match=f"may not write to '{tmp_path}'"):
             bundle_writer.check_folder(tmp_path / "package" / BUNDLE)
 
