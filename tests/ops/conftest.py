@@ -1,4 +1,4 @@
-"""What the tests of kjit's own ops share."""
+"""Fixtures of the tests of kjit's own ops."""
 
 from __future__ import annotations
 

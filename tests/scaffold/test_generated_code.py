@@ -394,7 +394,7 @@ sys.path.append({str(REPOSITORY / "tests")!r})
 import quick_simulator
 quick_simulator.compile_quickly(pytest.MonkeyPatch())
 """
-"""What a script runs first to use the modules that a run of pytest with `quick_simulator` has compiled."""
+"""The first lines of a script that uses the modules that a run of pytest with `quick_simulator` has compiled."""
 
 
 def agree_in_random_cases(

@@ -300,7 +300,7 @@ class TestSupport:
     def kept_cache(self, empty_cache: Path, _shared_cache: Path, source: Path, tmp_path: Path) -> Path:
         """A cache that holds it, and nothing else."""
         begin(empty_cache, _shared_cache)
-        shutil.rmtree(empty_cache / "v1" / "support")
+        shutil.rmtree(empty_cache / LAYOUT / "support")
         (tmp_path / "earlier").mkdir()
         build(Spec("answer", cpp_files=[source]), tmp_path / "earlier")
         return empty_cache
