@@ -223,8 +223,14 @@ def forked() -> Iterator[Forks]:
 
 @pytest.fixture(scope="session")
 def quick_simulator(pytestconfig: pytest.Config) -> list[str]:
-    """Options for a run of pytest in a project, which compiles modules for the simulator quickly; nightly none."""
-    return [] if is_for_users_flags(pytestconfig) else ["-p", "quick_simulator"]
+    """Options for a run of pytest in a project, which compiles modules for the simulator quickly.
+
+    None nightly, and none on a machine with a GPU, where such a run compiles for that as well.
+    """
+    import torch
+
+    quick = not is_for_users_flags(pytestconfig) and not torch.cuda.is_available()
+    return ["-p", "quick_simulator"] if quick else []
 
 
 @pytest.fixture

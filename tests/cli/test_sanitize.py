@@ -52,8 +52,9 @@ subprocess.Popen.wait = wait
 
 
 @pytest.fixture
-def tested(project: Path) -> Path:
+def tested(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The test file of `answer`, which declares nothing that would have to be built."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # those of these tests, which take long to import
     (project / "kernels" / "answer.py").write_text("")
     (project / "tests").mkdir()
     file = project / "tests" / "test_answer.py"
