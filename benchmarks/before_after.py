@@ -13,8 +13,8 @@ all turns, and the time that it took before as a multiple of the time that it ta
 - `scale`: `x * alpha`; the length of its rows does not matter;
 - `rms_norm`: RMSNorm;
 - `norm_both_`: two tensors, normalised in place by what the sum of their elements' squares gives;
-- `softmax`: of rows, written by hand (kjit/csrc/softmax.cuh) with pattern rowwise; where the other version has
-  no such pattern, `torch.softmax` stands for it;
+- `softmax`: of rows, written by hand (kjit/csrc/softmax.cuh) with pattern rowwise; if the other version has
+  no such pattern, `torch.softmax` is measured instead;
 - `take_rows`: a random permutation of the rows of a table.
 
 A size of 0 MiB is one row. With `--warm` a call has the same tensors each time, which a cache should hold
@@ -98,7 +98,7 @@ def measure(tree: str, device: str, cases: Sequence[Case], warm: bool) -> list[T
 
 
 def _softmax(tree: Path) -> Callable[..., object]:
-    """Softmax with pattern rowwise of the kjit in `tree`, or PyTorch's where that has none."""
+    """Softmax with pattern rowwise of the kjit in `tree`, or PyTorch's if that has none."""
     if not (tree / "kjit" / "include" / "kjit" / "patterns" / "rowwise.h").is_file():
         return lambda x, out: torch.softmax(x, -1, out=out)
     import kjit
@@ -127,7 +127,7 @@ def _time(
 def _tensors(
     op: str, dtype: torch.dtype, length: int, size: int, device: str
 ) -> tuple[Callable[[], tuple[torch.Tensor, ...]], int]:
-    """What makes the tensors of a call, and how many bytes it reads and writes."""
+    """A function that makes the tensors of a call, and the bytes that the call reads and writes."""
     rows = max(1, size // length // dtype.itemsize)
     nbytes = rows * length * dtype.itemsize
 

@@ -28,6 +28,7 @@ from kjit.engine import builder
 from kjit.engine.cache.artifact import read_artifact, write_record
 from kjit.engine.cache.limit import make_room
 from kjit.engine.cache.store import Artifact, Store
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec, Target, Variant
 
 OPS = 100
@@ -74,7 +75,7 @@ def fill(folder: Path, count: int) -> Artifact:
     assert seed is not None
     for index in range(count):
         op, key = f"op{index % OPS}", f"{index:032x}"
-        home = folder / "v1" / "cpu" / op / key / key
+        home = folder / LAYOUT / "cpu" / op / key / key
         home.mkdir(mode=0o700, parents=True)
         shutil.copyfile(seed.library, home / f"{op}.so")
         names = {"op": op, "label": f"{op}<{index}>", "arguments": [str(index)], "key1": key, "key2": key}
@@ -93,10 +94,10 @@ def kjit(words: list[str]) -> tuple[float, float]:
 
 
 def evict(added: Artifact) -> tuple[float, float]:
-    """What a publication of `added` does for the limit."""
+    """Make room for `added`, as its publication does; the elapsed and the CPU time."""
     store = Store.open()
     before, began = time.process_time(), time.perf_counter()
-    make_room(store, store.root / "v1" / "size", added)
+    make_room(store, store.layout / "size", added)
     return time.perf_counter() - began, time.process_time() - before
 
 

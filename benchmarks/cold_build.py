@@ -48,7 +48,7 @@ OPS = {
     "scale": ("Scale<kjit::bf16_t>::run", "x * alpha", "x * alpha + {}", "add_constant"),
     "rms_norm": ("RmsNorm<kjit::bf16_t>::run", "x * inverse_rms", "{} * x * inverse_rms", "rms_norm"),
 }
-"""Of each op the exported function, what is edited and how, and SGLang's kernel."""
+"""For each op: the exported function, the edited text and its replacement, and SGLang's kernel."""
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -170,7 +170,7 @@ def time_build(op: str, source: str) -> list[float]:
     wall = time.perf_counter() - begin
     from kjit.engine.compile import servers
 
-    servers.end()  # of processes that run on nobody knows what they took
+    servers.end()  # the CPU time of a process is known when it has ended
     return [wall, _cpu_seconds() - before]
 
 
@@ -218,7 +218,7 @@ def _call_of(op: str) -> Callable[[Callable[..., object]], None]:
 
 
 def _cpu_seconds() -> float:
-    """What this process took, and those that it started and that have ended."""
+    """CPU seconds of this process, and of its children that have ended."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

@@ -1,7 +1,7 @@
-"""What the scripts of this folder share: the ops that they build, SGLang's, how they alternate, and how they print.
+"""Common parts of the scripts of this folder: the ops that they build, SGLang's ops, alternation, and output.
 
-Each script measures kjit and a peer in one run, in turn, and prints medians and their ratio. None judges: a machine
-that is busy with something else gives other times, and mostly the same ratios.
+Each script measures kjit and a peer in one run, in turn, and prints medians and their ratio. None fails because of a
+figure: on a busy machine the times differ, and the ratios mostly do not.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 
 from kjit.spec import CudaArch, Spec
 
-# No program compiles what it imports each time it starts, and no process of a benchmark shall.
+# Programs import bytecode from its cache, and so should the processes of a benchmark.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 KERNELS = Path(__file__).resolve().parent / "kernels"
 OPS = Path(__file__).resolve().parents[1] / "kjit" / "csrc"
 
 CLOCK = "BENCHMARK_CLOCK"
-"""How a script tells the processes that it starts which clock to read."""
+"""The variable by which a script selects the clock of its child processes."""
 
 SGLANG_VERSION = "0.5.23"
 _SGLANG_PARTS = ("sglang/kernels/jit/", "sglang/srt/environ.py")
@@ -105,7 +105,7 @@ class Kernel:
 
     @property
     def spec(self) -> Spec:
-        """What kjit builds, for one of its own."""
+        """The spec of one of kjit's own kernels."""
         return Spec(
             self.name, self.symbol, cuda_files=[self.folder / self.source], cuda_wrappers=[(self.name, self.symbol)]
         )
@@ -120,7 +120,7 @@ class Kernel:
 
 
 def nvcc_flags(arch: str) -> list[str]:
-    """What SGLang's JIT gives to nvcc, and kjit too, for both the same."""
+    """The flags that both SGLang's JIT and kjit pass to nvcc."""
     from kjit.engine.toolchain.compilers import find_cxx
 
     digits = CudaArch.parse(arch).digits
@@ -152,7 +152,7 @@ def build_sglang(kernel: Kernel, root: Path, arch: str, folder: Path) -> Path:
 
 
 def run(command: Sequence[str | Path]) -> None:
-    """Run a compiler; end with what it says where it fails."""
+    """Run a compiler; exit with its output if it fails."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
@@ -174,7 +174,7 @@ def time_calls(function: Callable[..., object], sets: Sequence[Sequence[Any]], d
 def tensor_sets(
     make: Callable[[], tuple[Any, ...]], nbytes: int, device: str = "cuda", *, warm: bool = False
 ) -> list[tuple[Any, ...]]:
-    """What `make` makes, for calls of this many bytes: often enough for cold caches, or once if `warm`."""
+    """The results of `make` for calls of `nbytes` bytes: enough of them for cold caches, or one if `warm`."""
     from kjit.benchmark import rotated
 
     return [make()] if warm else rotated(make, nbytes=nbytes, device=device)
@@ -267,7 +267,7 @@ def torch_side(op: str) -> Callable[..., object]:
 
 
 def find_sglang(given: Path | None) -> Path:
-    """The folder with SGLang's package: `given`, or what is fetched from PyPI, outside of this repository.
+    """The folder with SGLang's package: `given`, or a download from PyPI, outside of this repository.
 
     Only the part with its JIT is unpacked. It stays in the user's cache folder.
     """
@@ -293,7 +293,7 @@ def fetch(package: str, version: str, parts: Sequence[str]) -> Path:
 
 
 def sglang_root() -> Path:
-    """What `find_sglang` has found, in a process that was started for a measurement."""
+    """The folder from `find_sglang`, in a process that was started for a measurement."""
     return Path(os.environ["SGLANG_ROOT"])
 
 
@@ -369,7 +369,7 @@ def nvcc_missing() -> str | None:
 
 
 def require_gpu(script: str) -> None:
-    """End with status 2 where there is no GPU, or no CUDA source can be compiled."""
+    """Exit with status 2 if there is no GPU, or no CUDA source can be compiled."""
     missing = nvcc_missing() if has_gpu() else "this machine has no NVIDIA GPU"
     if missing is not None:
         print(f"{script} needs a GPU and a CUDA compiler: {missing}", file=sys.stderr)

@@ -3,8 +3,8 @@
     python benchmarks/header_compile.py [--repeat 5] [--sglang DIR] [--json FILE]
 
 - Every header of kjit is compiled alone, with an empty kernel, for sm_90a; those for the host with the C++ compiler
-  too. A header that adds more than 0.15 of an empty kernel's time is marked, with what it brings that is not kjit's,
-  and what that alone adds.
+  too. A header that adds more than 0.15 of an empty kernel's time is marked, with the headers of others that it
+  includes, and the time of these alone.
 - `add_constant` of `benchmarks/kernels`, and of `kjit/csrc` RMSNorm, the per-tensor quantisation to fp8 and qk-norm,
   each in the unit that kjit's builds generate, against SGLang 0.5.23's own in the unit that its JIT generates. Both
   with the same flags of nvcc, and what each defines besides: kjit's builds `KJIT_CUDA_ARCH` and `KJIT_PRECOMPILED`
@@ -38,8 +38,8 @@ _ARCH = "9.0a"
 _LIMIT = 0.15
 _EMPTY_KERNEL = "__global__ void empty_kernel(int* p) { *p = 1; }\n"
 
-# What headers may bring that is not kjit's and costs more than the rest: the file to look for in what was read, the
-# file to time alone, and what to call it. Those further down include those above.
+# Headers of others that kjit's may include, and that cost more than the rest: the file name to search for among the
+# files read, the header to time alone, and its label. Later ones of CUDA include earlier ones.
 _FOREIGN = [
     ("cuda_fp16.h", "cuda_fp16.h", "CUDA's fp16"),
     ("cuda_bf16.h", "cuda_bf16.h", "CUDA's fp16 and bf16"),
@@ -67,7 +67,7 @@ _OPS = [
     ),
 ]
 
-# An op of `common.SCAFFOLDED`, what it exports, and SGLang's kernel.
+# An op of `common.SCAFFOLDED`, its export, and SGLang's kernel.
 _SCAFFOLDS = [
     ("scale", "Scale<fp32_t>::run", _OPS[0][1]),
     ("rms_norm", "RmsNorm<bf16_t>::run", _OPS[1][1]),
@@ -155,7 +155,7 @@ class _Units:
         return self._timer(command, self._write(kernel.sglang_unit(root), ".cu"))
 
     def foreign_parts(self, text: str) -> list[str]:
-        """Which of `_FOREIGN` a unit reads: of those that include each other, the last."""
+        """The headers of `_FOREIGN` that a unit reads: of those that include each other, the last."""
         unit, listed = self._write(text, ".cu"), self._folder / "headers.d"
         common.run([*self._nvcc, "-M", unit, "-o", listed])
         read = listed.read_text()
@@ -180,7 +180,7 @@ class _Units:
 
 
 def _cpu_seconds() -> float:
-    """What all processes that have ended took, which this one had started."""
+    """CPU seconds of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

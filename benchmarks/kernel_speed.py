@@ -80,7 +80,7 @@ class Case:
 
 @dataclass
 class Results:
-    """What `--json` writes."""
+    """The content of the file of `--json`."""
 
     large: list[dict[str, object]] = field(default_factory=list)
     small: list[dict[str, object]] = field(default_factory=list)
@@ -259,7 +259,7 @@ def _rmsnorm(is_quick: bool) -> Iterator[Case]:
 
 
 def _sglang_rmsnorm(width: int, cpp: str) -> Kernel:
-    """What SGLang's wrapper chooses."""
+    """The kernel that SGLang's wrapper selects."""
     name = "RMSNormKernel"
     if width <= 256:
         name = "RMSNormWarpKernel"

@@ -44,7 +44,7 @@ _SCAFFOLDED = {
 
 @dataclass(frozen=True)
 class Numbers:
-    """What is compared of a kernel. Instructions and the code itself are known where there is a disassembler."""
+    """The compared figures of a kernel; instructions and code are empty without a disassembler."""
 
     registers: int
     spilled: int
@@ -98,7 +98,7 @@ def _toolchain(compiler: str) -> Toolchain:
 
 
 def _numbers(variant: Variant, toolchain: Toolchain) -> dict[str, Numbers]:
-    """What is compared of each kernel of a module, by its name."""
+    """The compared figures of each kernel of a module, by its name."""
     with tempfile.TemporaryDirectory() as folder:
         built = compile_variant(variant, toolchain, Path(folder))
         try:

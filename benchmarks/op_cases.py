@@ -1,9 +1,9 @@
-"""What the benchmarks of kjit's ops have in common: cases, and who is measured in each.
+"""Common parts of the benchmarks of kjit's ops: cases, and the providers that each measures.
 
     CASES = {"softmax": Case(softmax, lambda x: torch.softmax(x, -1), make, nbytes)}
     benchmark = triton.testing.perf_report(sweeps(CASES))(measure)    # measure(rows, op, provider) asks `measured`
 
-Where Liger is installed, its kernels of the same op are measured too.
+If Liger is installed, its kernels of the same op are measured too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Case:
     """One op at one width.
 
     Attributes:
-        kjit, torch, liger: called with the arguments that `make` gives; None where there is no such function.
+        kjit, torch, liger: called with the arguments that `make` gives; None if there is no such function.
         make: arguments for a number of rows, by position.
-        nbytes: what a call with this number of rows reads and writes.
+        nbytes: the bytes that a call with this number of rows reads and writes.
     """
 
     kjit: Callable[..., Any]

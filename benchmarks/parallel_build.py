@@ -76,7 +76,7 @@ def _cpu_seconds() -> float:
 
 
 def _idle_seconds() -> float | None:
-    """How long the machine's cores, added up, were idle since it was started; None if that is unknown."""
+    """The idle time of all cores together since the machine was started; None if that is unknown."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             fields = file.readline().split()

@@ -184,7 +184,7 @@ def _row_shapes(dtype: torch.dtype, short: bool) -> list[tuple[int, int]]:
 
 
 def _gather_shapes(short: bool) -> list[tuple[int, int]]:
-    """How many rows there are, and of how many bytes."""
+    """The number of rows, and the bytes in each."""
     shapes = [(size // n, n) for size in _sizes(short) for n in (512, 2048, 16384, 131072)]
     others = (528, 1040, 4112, 10000, 516, 600, 1028, 4100, 40004)  # the last five are not aligned
     return shapes if short else [*shapes, *((1024 * _MIB // n, n) for n in others)]

@@ -27,7 +27,7 @@ def _import_loader(root: Path) -> Any:
     facts.__dict__.update(is_cuda=lambda: True)
     sys.modules["sglang.srt.utils.common"] = facts
 
-    # It links with what is in its lib64; the CUDA of PyPI has none.
+    # It links with the libraries in its lib64, which the CUDA of PyPI does not have.
     os.environ.setdefault("CUDA_HOME", "/usr/local/cuda")
     import torch
 

@@ -1,5 +1,5 @@
-"""How long does kjit take to start, against Python itself, and does it load torch? And how long until an op that
-`kjit new` wrote has its first result?
+"""The start-up time of kjit, compared with Python's, and whether it loads torch; and the time to the first result of an
+op of `kjit new`.
 
     python benchmarks/startup.py [--repeat 20] [--cpu-time]
 

@@ -35,7 +35,7 @@ def main(args: Sequence[str] | None = None) -> None:
     parser.add_argument("--modules", type=int, default=50)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--only", choices=("cpu", "cuda", "sim"), help="only these modules")
-    parser.add_argument("--arch", default="9.0a", help="of CUDA modules, where there is no GPU")
+    parser.add_argument("--arch", default="9.0a", help="of CUDA modules, if there is no GPU")
     parser.add_argument("--sglang", type=Path, help="folder of an unpacked wheel of SGLang; fetched from PyPI without")
     parser.add_argument("--keep", type=Path, help="a folder for the caches, for the next run; temporary without")
     parser.add_argument("--cpu-time", action="store_true", help="count CPU time, not the time of the clock on the wall")
@@ -169,7 +169,7 @@ def _variant(kind: str, constant: int) -> Any:
 
 
 def _load_cuda_runtime() -> None:
-    """What a torch for CUDA has done when it is imported."""
+    """Load CUDA's runtime, as importing a torch for CUDA does."""
     import ctypes
 
     import torch
@@ -184,7 +184,7 @@ def _load_cuda_runtime() -> None:
 def _refuse_processes(event: str, args: object) -> None:
     del args
     if event in ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system"):
-        raise RuntimeError(f"a load of what is built starts a process ({event})")
+        raise RuntimeError(f"loading a built module starts a process ({event})")
 
 
 def load_inline(kind: str, modules: int) -> tuple[float, float]:

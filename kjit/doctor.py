@@ -185,7 +185,7 @@ def _cache() -> _Finding:
         why = "" if env.has_home() or env.has_cache_dir() else " (it has no home folder: HOME is not set)"
         own = f"`chown -R {os.geteuid()} {root}`, or " if existing == root else ""
         return _Finding(
-            f"'{root}' cannot be written by this user{why}, so that what is built is lost when the process ends.",
+            f"'{root}' cannot be written by this user{why}, so that builds are lost when the process ends.",
             "problem",
             f"{own}set {env.CACHE_DIR} to a folder of your own",
         )
@@ -218,7 +218,7 @@ def _shared_cache() -> _Finding:
     for cache in Store.open().shared_caches():
         if not cache.root.is_dir():
             return _Finding(
-                f"'{cache.root}' is not there.", "problem", f"mount it, or take it out of {env.SHARED_CACHE_DIR}"
+                f"'{cache.root}' does not exist.", "problem", f"mount it, or remove it from {env.SHARED_CACHE_DIR}"
             )
         refusal = cache.distrusted()
         if refusal is not None:
@@ -273,7 +273,7 @@ def _nvrtc() -> _Finding:
     launcher = find_launcher()
     if launcher is not None and asked == "auto":
         return _Finding(f"{where}, not used: {launcher.name} shares what nvcc makes")
-    return _Finding(f"{where}, compiles CUDA sources, and nvcc what it cannot")
+    return _Finding(f"{where}, compiles CUDA sources; nvcc compiles those that it cannot")
 
 
 def _simulator() -> _Finding:
@@ -342,7 +342,7 @@ def _python_header() -> _Finding:
     header = python_header()
     if not header.is_file():
         return _Finding(
-            f"not at '{header}'; eager calls of ops are slower without what is compiled with it.",
+            f"not at '{header}'; eager calls of ops are slower without the C++ code that needs it.",
             "absent",
             "install python3-dev (python3-devel on Fedora)",
         )

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import kjit
 
@@ -41,7 +42,9 @@ SIM_TIMEOUT = "KJIT_SIM_TIMEOUT"
 
 LogLevel = Literal["debug", "info"]
 CudaCompiler = Literal["auto", "nvcc", "nvrtc"]
+CUDA_COMPILERS: tuple[CudaCompiler, ...] = get_args(CudaCompiler)
 Simulation = Literal["sim", "sim-check"]
+SIMULATIONS: tuple[Simulation, ...] = get_args(Simulation)
 
 _FALSE = ("0", "false", "no", "off")
 _TRUE = ("1", "true", "yes", "on", "sim")
@@ -126,6 +129,11 @@ def cuda_arch_list() -> tuple[str, list[str]] | None:
     return None
 
 
+def one_of(names: Sequence[str]) -> str:
+    """`auto, nvcc or nvrtc`, for messages."""
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
 def split_list(text: str) -> list[str]:
     """The items of a list separated by commas, semicolons or spaces."""
     return text.replace(",", " ").replace(";", " ").split()
@@ -145,13 +153,13 @@ def cuda_compiler() -> CudaCompiler:
     """The compiler of device code in `KJIT_CUDA_COMPILER`, else `auto`.
 
     Raises:
-        UsageError: it is not `auto`, `nvcc` or `nvrtc`.
+        UsageError: it is none of `CUDA_COMPILERS`.
     """
     text = _get(CUDA_COMPILER).lower() or "auto"
-    known: dict[str, CudaCompiler] = {"auto": "auto", "nvcc": "nvcc", "nvrtc": "nvrtc"}
-    if text in known:
-        return known[text]
-    hint = f"set {CUDA_COMPILER} to auto, nvcc or nvrtc, or unset it"
+    for compiler in CUDA_COMPILERS:
+        if compiler == text:
+            return compiler
+    hint = f"set {CUDA_COMPILER} to {one_of(CUDA_COMPILERS)}, or unset it"
     raise kjit.UsageError(f"{CUDA_COMPILER} is '{text}'.", hint=hint)
 
 

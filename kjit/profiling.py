@@ -111,15 +111,15 @@ def profile(project: Project, file: Path, point: Point, report: Path) -> list[La
         done = subprocess.run(
             [*base, *options, *program], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
-        said = f"{done.stdout}\n{done.stderr}"
-        if FORBIDDEN in said:
+        output = f"{done.stdout}\n{done.stderr}"
+        if FORBIDDEN in output:
             raise NotPermittedError(
                 "this user may not read the GPU's counters (ERR_NVGPUCTRPERM).",
                 hint="https://developer.nvidia.com/ERR_NVGPUCTRPERM describes how an administrator permits it",
             )
         if done.returncode == 0 and report.is_file():
             return read_report(report)
-        if "metric" not in said.lower():
+        if "metric" not in output.lower():
             break
     raise KjitError(_why_it_failed(done.stdout, done.stderr))
 

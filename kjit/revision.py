@@ -127,10 +127,11 @@ def declared_specs(project: Project, ops: Sequence[str]) -> dict[str, list[Spec]
         )
         if done.returncode != 0:
             last = done.stderr.strip().splitlines()
-            raise KjitError(f"what {', '.join(ops)} declared then is unknown: {last[-1] if last else 'no reason'}")
+            reason = last[-1] if last else f"status {done.returncode}"
+            raise KjitError(f"the declarations of {', '.join(ops)} at that revision cannot be read: {reason}")
         modules, errors = json.loads(result.read_text())
     if errors:
-        raise KjitError(f"{errors[0][0]} cannot be asked what it declared then: {errors[0][1]}")
+        raise KjitError(f"the declaration of {errors[0][0]} at that revision cannot be read: {errors[0][1]}")
     specs: dict[str, list[Spec]] = {}
     for op, found in modules:
         specs.setdefault(op, []).extend(map(Spec.of_fields, found))
@@ -138,5 +139,5 @@ def declared_specs(project: Project, ops: Sequence[str]) -> dict[str, list[Spec]
 
 
 def _line(folder: Path, *arguments: str) -> str | None:
-    said = git.ask(folder, *arguments)
-    return None if said is None else said.strip()
+    output = git.ask(folder, *arguments)
+    return None if output is None else output.strip()

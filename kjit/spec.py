@@ -22,7 +22,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn, get_args
 
 import kjit
 
@@ -31,6 +31,8 @@ Side = Literal["cpu", "cuda"]
 
 TargetKind = Literal["cpu", "cuda", "sim", "sim-check"]
 """`sim` runs the CUDA side on the CPU, in the simulator; `sim-check` also looks for mistakes in it while it runs."""
+
+TARGET_KINDS: tuple[TargetKind, ...] = get_args(TargetKind)
 
 Export = tuple[str, str]
 """An export: its name in Python, and its C++ symbol with template arguments."""

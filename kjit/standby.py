@@ -63,10 +63,12 @@ class Standby:
         except BrokenPipeError:
             line = ""
         if not line:
-            raise KjitError("the process that builds and tests ended; what it printed is above.")
+            raise KjitError("the process that builds and tests ended; its output is above.")
         answer = json.loads(line)
         if "status" in answer:
-            raise KjitError(f"what builds and tests ended with status {answer['status']}; what it printed is above.")
+            raise KjitError(
+                f"the process that builds and tests ended with status {answer['status']}; its output is above."
+            )
         return answer["result"]
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""What all tests share: a cache of their own, and the reasons for which some are skipped."""
+"""Fixtures of all tests: a cache of their own, and reasons to skip some."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from forked import Forks, forks
 from hypothesis import HealthCheck, settings
+from quick_simulator import is_for_users_flags
 from slow import SLOW
 from warm import begin, warm_up
 
@@ -42,7 +43,7 @@ EXPORT int __tvm_ffi_{name}(void*, const TVMFFIAny*, int32_t, TVMFFIAny* r) {{
 
 
 _PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-"""Where programs are looked for: those of the environment first, as `make` does."""
+"""The search path for programs: those of the Python environment first, as in `make`."""
 
 _FILES = pytest.StashKey[set[Path]]()
 
@@ -182,6 +183,24 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_cache: Pa
 
 
 @pytest.fixture
+def small_support(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_dir: Path) -> Path:
+    """The part of kjit that is compiled once for each compiler, without most of it, for the rest of the test.
+
+    For tests with compilers of their own, whose modules call none of it: compiling it takes longer than they do.
+    """
+    from kjit.engine.compile import support
+
+    del cache_dir  # nothing of this is in other caches
+    csrc = tmp_path / "small-csrc"
+    (csrc / "support").mkdir(parents=True)
+    (csrc / "support" / "host.cpp").touch()
+    for name in ("sim", "support/cuda.cpp", "support/kernels.cpp"):
+        (csrc / name).symlink_to(support._CSRC / name)
+    monkeypatch.setattr(support, "_CSRC", csrc)
+    return csrc
+
+
+@pytest.fixture
 def without_nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """CUDA's headers and libraries, in a folder where there is no nvcc."""
     from kjit.engine.toolchain.cuda import find_cuda
@@ -200,6 +219,18 @@ def forked() -> Iterator[Forks]:
     """Runs scripts as in a process of their own that has imported torch, and nothing of kjit."""
     with forks("import torch, torch._dynamo, tvm_ffi") as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def quick_simulator(pytestconfig: pytest.Config) -> list[str]:
+    """Options for a run of pytest in a project, which compiles modules for the simulator quickly.
+
+    None nightly, and none on a machine with a GPU, where such a run compiles for that as well.
+    """
+    import torch
+
+    quick = not is_for_users_flags(pytestconfig) and not torch.cuda.is_available()
+    return ["-p", "quick_simulator"] if quick else []
 
 
 @pytest.fixture

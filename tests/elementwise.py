@@ -1,4 +1,4 @@
-"""What pattern elementwise does on a GPU and on the CPU alike, for the tests of both."""
+"""Tests of pattern elementwise that apply to the GPU and to the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pattern gather does on a GPU and on the CPU alike, for the tests of both."""
+"""Tests of pattern gather that apply to the GPU and to the CPU."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LOOK_UPS = {
 EXPORTS = [(f"look_up_{number}", f"{symbol}::run") for number, symbol in enumerate(LOOK_UPS)]
 
 SHAPES = [(1, 1), (3, 7), (70, 16), (33, 64), (40, 65), (17, 257), (9, 1001), (200, 96)]
-"""How many rows are chosen, and of how many elements each."""
+"""The number of selected rows, and the elements in each."""
 
 OFFSETS = [(0, 0, 0), (0, 1, 0), (3, 0, 0), (0, 0, 1), (16, 32, 16)]
-"""Elements before the first of the table, of the results, and of what all rows share."""
+"""Elements before the first of the table, of the results, and of the per-column tensor."""
 
 
 def check_look_up(

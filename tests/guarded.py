@@ -1,4 +1,4 @@
-"""Tensors that notice what is written beside them."""
+"""Tensors that detect writes beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pattern rowwise does on a GPU and on the CPU alike, for the tests of both."""
+"""Tests of pattern rowwise that apply to the GPU and to the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pattern scatter does on a GPU and on the CPU alike, for the tests of both."""
+"""Tests of pattern scatter that apply to the GPU and to the CPU."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SHAPES = [
     (13, 44),
     (21, 150),
 ]
-"""How many rows are stored, and of how many elements each: whole vectors, shorter ones, and neither."""
+"""The number of stored rows, and the elements in each: whole vectors, shorter ones, and neither."""
 
 OFFSETS = [(0, 0, 0), (0, 1, 0), (3, 0, 0), (0, 0, 1), (16, 32, 16), (4, 8, 2)]
-"""Elements before the first of the tables, of the rows, and of what all rows share."""
+"""Elements before the first of the tables, of the rows, and of the per-column tensor."""
 
 
 def choose(rows: int, table_size: int, dtype: torch.dtype, device: str) -> torch.Tensor:

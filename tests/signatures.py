@@ -1,4 +1,4 @@
-"""Random signatures, each one that a pattern serves.
+"""Random signatures, each of which a pattern serves.
 
 Signatures without an aim reach the element-wise patterns at most. Those for a pattern have what it is about: for
 `rowwise` a tensor of rows, with weights for its columns and numbers for its rows; for `gather` and `scatter` a table

@@ -1,4 +1,4 @@
-"""What `make test-fast` leaves out: files and folders of tests that compile much, or that start many processes."""
+"""The files and folders that `make test-fast` leaves out: they compile a lot, or start many processes."""
 
 SLOW = (
     "tests/adoption/test_adopt.py",

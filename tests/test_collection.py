@@ -1,4 +1,4 @@
-"""The test run itself: a file of tests that pytest passes over looks like one that passes."""
+"""The test run itself: pytest collects every file of tests."""
 
 from __future__ import annotations
 

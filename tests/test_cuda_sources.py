@@ -44,15 +44,19 @@ def gpu_tests_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "gpu"))  # for formats.py
 
 
+EVERY_DAY = "embedding"
 VARIANTS = [
     pytest.param(
-        spec, arch, id=f"{spec.label}-{arch}", marks=() if (number, arch) == (0, "9.0a") else pytest.mark.nightly
+        spec,
+        arch,
+        id=f"{spec.label}-{arch}",
+        marks=() if (spec.name, number, arch) == (EVERY_DAY, 0, "9.0a") else pytest.mark.nightly,
     )
     for op in OPS
     for number, spec in enumerate(op.specs())
     for arch in (ARCHS if number == 0 else ["9.0a"])
 ]
-"""One variant of each op for one architecture; the others, and for every architecture, every night."""
+"""As modules, of which one is enough every day: the device code of the others compiles, below."""
 
 
 @pytest.mark.parametrize(("spec", "arch"), VARIANTS)
@@ -99,6 +103,19 @@ def gpu_tests_kernels(module: Path) -> kjit.Spec:
     (cases,) = cases_of(module)
     exports = runpy.run_path(str(module))["EXPORTS"]
     return kjit.Spec(cases, cuda_files=[module.parent / f"{cases}.cuh"], cuda_wrappers=exports)
+
+
+SOURCES = {Path(path).name: path for op in OPS for path in op.specs()[0].cuda_files}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_the_device_code_of_the_reference_ops_of_a_source_compiles(source: str, tmp_path: Path) -> None:
+    """Of one variant of each."""
+    symbols = [
+        symbol for op in OPS if SOURCES[source] in op.specs()[0].cuda_files for _, symbol in op.specs()[0].cuda_wrappers
+    ]
+    exports = [(f"run_{number}", symbol) for number, symbol in enumerate(symbols)]
+    check_device_code(kjit.Spec("ops", cuda_files=[SOURCES[source]], cuda_wrappers=exports), "9.0a", tmp_path)
 
 
 @pytest.mark.parametrize(("source", "symbol"), KERNELS, ids=[name for name, _ in KERNELS])

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import kjit
+import pytest
 
-PACKAGE = Path(kjit.__file__).parent
+ROOT = Path(__file__).resolve().parents[1]
 # "Why a flag is rejected" stays possible: "the reason why" says no more.
 CLAUSES = ("What ", "Where ", "How ", "Which ", "Who ")
 
@@ -23,10 +23,11 @@ def strings_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield statement.lineno, text
 
 
-def test_a_docstring_does_not_begin_with_a_clause() -> None:
+@pytest.mark.parametrize("folder", ["kjit", "tools", "benchmarks", "examples", "tests"])
+def test_a_docstring_does_not_begin_with_a_clause(folder: str) -> None:
     found = [
-        f"{path.relative_to(PACKAGE)}:{line}: {text.splitlines()[0]}"
-        for path in sorted(PACKAGE.rglob("*.py"))
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
         for line, text in strings_in(ast.parse(path.read_text("utf-8")))
         if text.startswith(CLAUSES)
     ]

@@ -1,4 +1,4 @@
-"""kjit.doctor: what is examined, what counts as a problem, and that no illness ends the examination."""
+"""kjit.doctor: all checks and their problems; an unexpected error in a check does not end the others."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_cuda_home_without_nvcc_is_a_problem_and_the_cpu_is_fit(
 def test_what_compiles_cuda_sources_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     if find_cuda().nvcc.family != "nvcc" or check("NVRTC").state != "ok":
         pytest.skip("needs nvcc and NVRTC")
-    assert check("NVRTC").detail.endswith(", compiles CUDA sources, and nvcc what it cannot")
+    assert check("NVRTC").detail.endswith(", compiles CUDA sources; nvcc compiles those that it cannot")
     monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
     assert check("NVRTC").detail.endswith(", not used: KJIT_CUDA_COMPILER is nvcc")
     monkeypatch.delenv("KJIT_CUDA_COMPILER")
@@ -348,7 +348,7 @@ class TestSharedCache:
     ) -> None:
         monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "team"))
         found = check("shared cache")
-        assert (found.state, found.detail) == ("problem", f"'{tmp_path / 'team'}' is not there.")
+        assert (found.state, found.detail) == ("problem", f"'{tmp_path / 'team'}' does not exist.")
         assert is_fit(examine())
 
     def test_one_that_others_may_write_to_is_a_problem(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

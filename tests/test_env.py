@@ -1,4 +1,4 @@
-"""kjit.env: what each variable means, and that it is read at the moment of the call."""
+"""kjit.env: the meaning of each variable, read at the time of the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit/errors.py: errors reach other processes as they are."""
+"""kjit.errors: errors reach other processes unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The projects in `examples/`: copied to where nothing else is, built, tested and shipped as their page says."""
+"""The projects in `examples/`: copied to an empty folder, built, tested and shipped as their page describes."""
 
 from __future__ import annotations
 

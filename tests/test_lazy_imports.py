@@ -1,4 +1,4 @@
-"""Importing kjit and asking its command for help is quick, because nothing heavy is imported, and does nothing."""
+"""Importing kjit and `kjit --help` are fast, import nothing heavy, and have no effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.make_cpp_args: every Python value reads back in C++ as what it was."""
+"""kjit.make_cpp_args: every Python value has the same value in C++."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.testing.OpTest: a right op passes its tests, and each kind of wrong op fails one of them."""
+"""kjit.testing.OpTest: a correct op passes its tests, and each kind of wrong op fails one of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.project: where a user's files are, and what is said when `pyproject.toml` will not do."""
+"""kjit.project: the places of a user's files, and errors about `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(autouse=True)
 def _clean_imports() -> Iterator[None]:
-    """What a test imports from its project is forgotten afterwards."""
+    """Forget the modules that a test imports from its project."""
     path, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path

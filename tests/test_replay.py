@@ -280,7 +280,7 @@ class TestBadInput:
         document = {**call.document, "format": 2, "written_by": {"kjit": "9.9"}}
         (folder / "newer.json").write_text(json.dumps(document))
         _, (error,) = replay.read([folder])
-        assert "was written by kjit 9.9, in a format that this version does not know" in error.message
+        assert "was written by kjit 9.9, in a format that this version cannot read" in error.message
 
     def test_a_file_with_values_that_is_cut_off_is_reported(self, root: Path, folder: Path, again: Replay) -> None:
         pytest.importorskip("safetensors")

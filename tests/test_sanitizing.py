@@ -1,4 +1,4 @@
-"""What is made of the reports of compute-sanitizer and of the simulator."""
+"""kjit.sanitizing: findings from the reports of compute-sanitizer and of the simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.spec: values that say what is built, and refuse what cannot be."""
+"""kjit.spec: values that describe builds, and the arguments that they reject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that waits for jobs, and does each in a copy of itself."""
+"""kjit.standby: a process that waits for jobs, and runs each in a fork of itself."""
 
 from __future__ import annotations
 

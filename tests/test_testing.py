@@ -147,7 +147,7 @@ def test_too_large(gpu_memory):
         return forked.pytest(*options, "test_it.py", cwd=folder, TMPDIR=str(folder)).stdout
 
     def test_one_test_at_a_time_has_it_in_all_processes(self, tmp_path: Path, forked: Forks) -> None:
-        assert "4 passed, 1 skipped" in self.run(forked, tmp_path, "-n", "2")
+        assert "4 passed, 1 skipped" in self.run(forked, tmp_path, "-p", "xdist", "-n", "2")
         lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
         assert [what for what, _ in lines] == ["begin", "end"] * 4
         assert all(begun == ended for (_, begun), (_, ended) in zip(lines[::2], lines[1::2], strict=True))

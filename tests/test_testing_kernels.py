@@ -1,4 +1,4 @@
-"""kjit.testing.Kernels: what is expected of machine code, and what is said where it is otherwise."""
+"""kjit.testing.Kernels: expectations about machine code, and the messages if they are not met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A type checker reads kjit's own types in the code of a client, because the package has `py.typed`."""
+"""The types of kjit are visible to type checkers in a client's code, because of `py.typed`."""
 
 from __future__ import annotations
 

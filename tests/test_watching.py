@@ -1,4 +1,4 @@
-"""Which ops a change concerns."""
+"""kjit.watching: the ops that a changed file belongs to."""
 
 from __future__ import annotations
 

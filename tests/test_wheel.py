@@ -1,4 +1,4 @@
-"""The wheel, built from the source distribution: what is in it, and that it works where nothing else of kjit is."""
+"""The wheel, built from the source distribution: its contents, and that it works without a checkout."""
 
 from __future__ import annotations
 

@@ -1,14 +1,18 @@
-"""Caches that begin with what each would find out and compile again: the compilers, and the code that all share."""
+"""Caches that begin with the state of the compilers and with the code that all modules share, so that tests need not
+build them again."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import shutil
 from functools import cache
 from pathlib import Path
 
+from kjit import env
 from kjit.engine.miss import ensure_built
 from kjit.errors import ToolchainError
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec, Target, Variant
 
 _SOURCES = Path(__file__).parent
@@ -19,7 +23,9 @@ def warm_up(*, simulator: bool = False) -> None:
     """Have the cache of the run hold what `begin` copies from it; of the simulator too, which takes some seconds."""
     ensure_built(Variant(Spec("warm", cpp_files=[_SOURCES / "warm.cpp"]), Target.cpu()))
     if simulator:
-        with contextlib.suppress(ToolchainError):  # no CUDA headers
+        # The workers of a run compile it once, not each.
+        with (env.cache_dir() / "warm.lock").open("a") as lock, contextlib.suppress(ToolchainError):  # no CUDA headers
+            fcntl.flock(lock, fcntl.LOCK_EX)
             ensure_built(Variant(Spec("warm", cuda_files=[_SOURCES / "warm.cuh"]), Target.sim()))
 
 
@@ -29,11 +35,11 @@ def begin(folder: Path, shared: Path, *more: str) -> None:
     Args:
         more: what else in `shared` it is to have, as folders.
     """
-    known = folder / "v1"
+    known = folder / LAYOUT
     known.mkdir(mode=0o700, parents=True)
     folder.chmod(0o700)
     for name in ("compilers.json", "support", *more):
-        source = shared / "v1" / name
+        source = shared / LAYOUT / name
         if source.is_dir():
             (known / name).parent.mkdir(mode=0o700, exist_ok=True)
             # Another process may be at work in a temporary folder.

@@ -76,7 +76,7 @@ def python_names() -> str:
 
 
 def home_of(module: ModuleType, name: str) -> str | None:
-    """Where a public name of `module` is defined; None for modules and constants."""
+    """The full name of the definition of a public name of `module`; None for modules and constants."""
     value = getattr(module, name)
     if not (isinstance(value, type) or callable(value)):
         return None

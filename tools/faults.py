@@ -303,7 +303,7 @@ class Fault:
         self.check(op)
         said = Process(self.world, partial(_folder, op)).join()
         if said is None or said.number is None:
-            raise RuntimeError(f"what was loaded a moment ago is not built: {said}")
+            raise RuntimeError(f"a module that was just loaded is not built: {said}")
         return op, Path(str(said.number))
 
 
@@ -397,7 +397,7 @@ class Flipped(Fault):
             content[self.rng.randrange(len(content))] ^= 1 << self.rng.randrange(8)
         path.write_bytes(content)
         self.check(op)
-        # A record that no longer lists what was read would show only now.
+        # A record that no longer lists all files read would show only now.
         op.edit()
         self.check(op)
 
@@ -450,7 +450,7 @@ class Deleted(Fault):
         processes = [(op, self.load(op)) for op in ops]
         for _ in range(self.rng.randrange(1, 4)):
             self.wait_random(0.6 * self.world.build_s)
-            folders = [self.world.cache, *self.world.cache.glob("v1/*"), *self.world.artifacts()]
+            folders = [self.world.cache, *self.world.cache.glob(f"{LAYOUT}/*"), *self.world.artifacts()]
             shutil.rmtree(self.rng.choice([folders[0], *folders]), ignore_errors=True)
         for op, process in processes:
             self.judge(process.join(), op.number)
@@ -528,8 +528,8 @@ class Edited(Fault):
                 text = op.header.read_text()
                 op.edit()
                 op.write(op.header, text)
-        # Any of the versions that were there is right, a mixture of two is not: header and source are read by one
-        # compile, so only what was written together counts, and the last of all in the end.
+        # Any of the versions that existed is right, and a mixture of two is not: one compile reads header and source,
+        # so only versions written together count, and at the end only the last.
         said = process.join()
         self.judge(said, *numbers, *_mixtures(numbers))
         self.check(op)
@@ -592,7 +592,7 @@ class OddNames(Fault):
 class Copied(Fault):
     """copies of a tree that differ in one file"""
 
-    # How the source finds its header, which lies outside of the project, and the flag that leads there.
+    # The include of a header outside of the project, and the flag that makes it found.
     ways = (
         ('"../../inc/{}"', ""),
         ('"link/../{}"', ""),

@@ -67,7 +67,7 @@ def section(name: str, paths: Mapping[str, Path] | None = None) -> str:
     described = {each for entry in found if entry.comment for each in entry.names}
     for entry in found:
         if not entry.comment and described.issuperset(entry.names):
-            continue  # declared ahead of its definition
+            continue  # declared before its definition
         where = [f"// {entry.namespace}"] if entry.namespace else []
         parts += ["", f"### {', '.join(entry.names)}", "", *code([*where, *entry.declarations])]
         parts += ["", *markdown(entry.comment)] if entry.comment else []

@@ -203,7 +203,7 @@ _MODULES: dict[str, Sequence[str]] = {
     "tvm_ffi": ("inline",),
 }
 _WARMING = {"flashinfer": "activation"}
-"""What is loaded ahead of a further module; a module that is this one, or alone, is never a further one."""
+"""The module that is loaded before a further one is timed."""
 
 
 def _package(*names: str) -> Path:
@@ -262,7 +262,7 @@ def _measure(side: str, engine: str, module: str, warming: str) -> None:
             assert isinstance(loaded, tvm_ffi.Module)
         seconds = time.perf_counter() - begin
     if "kjit.engine.compile.servers" in sys.modules:
-        sys.modules["kjit.engine.compile.servers"].end()  # of processes that run on nobody knows what they took
+        sys.modules["kjit.engine.compile.servers"].end()  # the CPU time of a process is known when it has ended
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = {"seconds": seconds, "cpu": used.ru_utime + used.ru_stime, "memory": used.ru_maxrss / 1e3}
     print(json.dumps(found))

@@ -77,7 +77,7 @@ MOST_GUESSES = 8
 OTHERS = re.compile(r'^\s*#\s*include\s*[<"](?:cutlass|cute|flashinfer|cublasdx)\b', re.MULTILINE)
 """Headers of other libraries."""
 ARCHS = ("9.0a", "10.0a", "12.0a")
-"""What a source is compiled for: the first of these for which it compiles."""
+"""The architectures to try for a source: it is compiled for the first that works."""
 
 
 def main() -> int:
@@ -94,7 +94,7 @@ def main() -> int:
     options = parser.parse_args()
     folder: Path = options.folder.absolute()
     if folder.is_relative_to(Path(__file__).resolve().parent.parent):
-        parser.error("FOLDER lies in this repository, and SGLang's code does not belong there")
+        parser.error("FOLDER is in this repository, and SGLang's code does not belong there")
     kernels = _unpack(folder)
     sys.path.insert(0, str(kernels.parent.parent))
     sources = sorted((kernels / "jit" / "csrc").rglob("*.cuh")) + sorted((kernels / "jit" / "csrc").rglob("*.cu"))
@@ -312,7 +312,7 @@ def _asked(tree: ast.Module, function: ast.FunctionDef, path: Path) -> list[Spec
             inspect.unwrap(wrapped)(**arguments)
         except _Asked:
             continue
-        except Exception as error:  # noqa: BLE001 (foreign code, called with what was guessed)
+        except Exception as error:  # noqa: BLE001 (foreign code, called with guessed arguments)
             reason = f"its wrapper cannot be asked: {type(error).__name__}: {error}".splitlines()[0][:160]
     return asked or [reason]
 

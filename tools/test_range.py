@@ -256,7 +256,7 @@ class Environment:
                 shutil.copy2(path, self.tree / name)
         assert self.row.interpreter is not None  # such a row is skipped
         self._call("uv", "venv", "--python", self.row.interpreter, str(self.venv), cwd=self.folder)
-        # What a user gets, and the demo's pytest. What the tests need shall not stand in for what is not declared.
+        # The packages that a user gets, and pytest for the demo: packages of the tests would hide missing dependencies.
         self._add(pytest for pytest in self.declared.test_tools if pytest.name == "pytest")
         return f"torch {self.row.versions['torch']}"
 
@@ -264,9 +264,9 @@ class Environment:
         self._call(
             *("uv", "pip", "install", "--python", self.python),
             *("--resolution", RESOLUTION[self.row.which]),
-            # The lowest version that has a wheel: what would have to be compiled is another matter.
+            # The lowest version that has a wheel; versions that would have to be compiled are not tried.
             "--no-build",
-            # By name, for uv takes what kjit needs for needed by the way, and not for what is to be the lowest.
+            # From the file: of a package that is only a dependency of kjit, uv would not take the lowest version.
             *("-r", str(ROOT / "pyproject.toml")),
             *(part for extra in extras for part in ("--extra", extra)),
             *map(str, tools),

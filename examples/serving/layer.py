@@ -26,7 +26,7 @@ EPS = 1e-6
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a layer's tensors are shaped by; `length` tokens of each of `batch` sequences fit into the cache."""
+    """The sizes of a layer's tensors; `length` tokens of each of `batch` sequences fit into the cache."""
 
     hidden: int = 4096
     heads: int = 32
@@ -38,17 +38,17 @@ class Sizes:
 
     @property
     def parts(self) -> list[int]:
-        """How many elements of a token's projection are queries, keys and values."""
+        """The numbers of elements of a token's projection that are queries, keys and values."""
         return [count * self.head_dim for count in (self.heads, self.kv_heads, self.kv_heads)]
 
 
 class Batch(NamedTuple):
-    """What all layers have to know of the tokens that come.
+    """The inputs of all layers that depend on the tokens.
 
     Attributes:
         positions: int64[batch].
-        slots: int64[batch]: where in the caches their keys and values go.
-        bias: T[batch, 1, 1, length]: what attention adds, minus infinity for tokens that are still to come.
+        slots: int64[batch], the rows of the caches for their keys and values.
+        bias: T[batch, 1, 1, length], added by attention: minus infinity for tokens that are not there yet.
     """
 
     positions: torch.Tensor
@@ -92,7 +92,7 @@ class Layer:
         sizes = self.sizes
         shape = (sizes.batch, sizes.length, sizes.kv_heads, sizes.head_dim)
         keys, values = (cache.view(shape).transpose(1, 2) for cache in (self.k_cache, self.v_cache))
-        # Heads that share their keys stand where a longer sequence would have its tokens.
+        # Heads that share their keys take the dimension of the tokens.
         q = q.unflatten(1, (sizes.kv_heads, -1))
         bias = bias.expand(-1, *q.shape[1:3], -1)
         return functional.scaled_dot_product_attention(q, keys, values, attn_mask=bias).reshape(sizes.batch, -1)
@@ -104,7 +104,7 @@ class Layer:
         return ((x.float() * scale) @ (self.down.float() * self.down_scale).t()).to(DTYPE)
 
     def with_kjit(self, x: torch.Tensor, residual: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """What the layer adds to the residual, which is changed in place, as is x; T[batch, hidden] all three."""
+        """The sum to add to the residual, which is changed in place, as is x; all three are T[batch, hidden]."""
         sizes = self.sizes
         fused_add_rmsnorm(x, residual, self.norm, EPS)
         q, k, v = functional.linear(x, self.qkv).split(sizes.parts, dim=-1)

@@ -1,6 +1,6 @@
 """A loop that decodes with the layers of layer.py: a serving engine in a hundred lines.
 
-    python serve.py                                    run, compiling what is not built
+    python serve.py                                    run; modules that are not built are compiled
     python serve.py --warm used.jsonl --bundle DIR     load ahead what used.jsonl lists, from a bundle
     python serve.py --compare                          tokens/s beside eager PyTorch and torch.compile
 
@@ -33,7 +33,7 @@ class Engine:
         self.device = device
         self.layers = [Layer(sizes, device) for _ in range(layers)]
         self.tokens = torch.randn(sizes.length, sizes.batch, sizes.hidden, device=device).to(DTYPE)
-        # A CUDA graph reads its inputs from where they were when it was captured.
+        # A CUDA graph reads its inputs from the memory that they had when it was captured.
         self.x = self.tokens[0].clone()
         self.positions = torch.zeros(sizes.batch, dtype=torch.int64, device=device)
 
@@ -62,7 +62,7 @@ class Engine:
         return torch.stack(outs)
 
     def tokens_per_second(self, step: Step, steps: int) -> float:
-        """How many tokens all sequences together gain in a second: the best of three runs, after one that warms up."""
+        """Tokens per second of all sequences together: the best of three runs, after one to warm up."""
         seconds = []
         for _ in range(4):
             self._wait()
@@ -115,9 +115,9 @@ def compare(engine: Engine, steps: int) -> None:
 
 
 def check(engine: Engine, steps: int) -> None:
-    """Hold the layers with kjit's ops against those in plain PyTorch.
+    """Compare the layers with kjit's ops with those in plain PyTorch.
 
-    Rounding differs, and fp8 makes a step of a small difference: what is compared is the error of all, not of each.
+    Rounding differs, and fp8 turns a small difference into a step, so the error of all elements together is compared.
     """
     expected = engine.run(lambda: engine.decode("with_torch"), steps).float()
 

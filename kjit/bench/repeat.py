@@ -120,7 +120,9 @@ def alternate(
     ]
     found = {m.key: tuple(samples[then].get(_text(m.key), ())) for m in report.measurements}
     if again and not any(found.values()):
-        report.failures.append(Failure("the state of before", "none of this can be measured there; why is said above."))
+        report.failures.append(
+            Failure("the state of before", "none of this can be measured there, for the reason above.")
+        )
     return {key: times for key, times in found.items() if times}
 
 
@@ -157,7 +159,7 @@ def _measure_in_a_process(
             command, env=environment_of(project), stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False
         )
         if done.returncode != 0:
-            return f"its process ended with status {done.returncode}; what it printed is above."
+            return f"its process ended with status {done.returncode}; its output is above."
         times: dict[str, float] = json.loads(result.read_text("utf-8"))
         return times
 

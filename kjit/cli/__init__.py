@@ -111,7 +111,7 @@ def main() -> None:
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()  # here, where a failure can be reported
-    except Exception as error:  # noqa: BLE001 (the edge of the program: whatever arrives here has to be said)
+    except Exception as error:  # noqa: BLE001 (the edge of the program: whatever arrives here is reported)
         if debug:
             traceback.print_exc()
         status = _report(error)
@@ -199,7 +199,7 @@ def explain_usage(message: str, command: str) -> tuple[str, str]:
     guess = _GUESS.search(message)
     sentence = (message[: guess.start()] if guess is not None else message).strip().rstrip(".")
     words = re.findall(r"[\w-]+", guess[1] or guess[2]) if guess is not None else []
-    hint = f"did you mean {' or '.join(words)}?" if words else f"`{command} --help` shows what it takes"
+    hint = f"did you mean {' or '.join(words)}?" if words else f"`{command} --help` shows its usage"
     return f"{sentence[:1].lower()}{sentence[1:]}.", hint
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def bench(
     ops: Annotated[
         list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON (also the format of --baseline).")

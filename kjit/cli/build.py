@@ -13,7 +13,7 @@ import typer
 from kjit import env
 from kjit.cli import complete, console, text
 from kjit.errors import CompileError, UsageError
-from kjit.spec import TargetKind
+from kjit.spec import TARGET_KINDS, TargetKind
 
 if TYPE_CHECKING:
     from kjit.engine.bundle_writer import Change, Written
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def build(
     ops: Annotated[
         list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
     ] = None,
     recorded: Annotated[
         Path | None,
@@ -46,12 +46,12 @@ def build(
     ] = None,
     arch: Annotated[
         list[str] | None,
-        typer.Option("--arch", metavar="LIST", help="CUDA architectures, like 8.0,9.0a; default the GPUs present."),
+        typer.Option("--arch", metavar="LIST", help="CUDA architectures, like 8.0,9.0a; default: the GPUs present."),
     ] = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
-            "--target", metavar="LIST", help="cuda, cpu, sim, sim-check; default: cuda and cpu, if they can be built."
+            "--target", metavar="LIST", help=f"{', '.join(TARGET_KINDS)}; default: cuda and cpu, if they can be built."
         ),
     ] = None,
     cuda_compiler: Annotated[
@@ -59,7 +59,7 @@ def build(
         typer.Option(
             "--cuda-compiler",
             metavar="NAME",
-            help="auto, nvcc or nvrtc; default: KJIT_CUDA_COMPILER, else auto.",
+            help=f"{env.one_of(env.CUDA_COMPILERS)}; default: KJIT_CUDA_COMPILER, else auto.",
         ),
     ] = None,
     out: Annotated[
@@ -99,8 +99,8 @@ def build(
 
     kinds = _kinds(target or ())
     if cuda_compiler is not None:
-        if cuda_compiler not in ("auto", "nvcc", "nvrtc"):
-            raise UsageError(f"--cuda-compiler is '{cuda_compiler}'.", hint="auto, nvcc or nvrtc")
+        if cuda_compiler not in env.CUDA_COMPILERS:
+            raise UsageError(f"--cuda-compiler is '{cuda_compiler}'.", hint=env.one_of(env.CUDA_COMPILERS))
         os.environ[env.CUDA_COMPILER] = cuda_compiler
     if only and out is None:
         raise UsageError("--only is about a bundle, and there is no --out.", hint="name its folder with --out")
@@ -108,7 +108,7 @@ def build(
         bundle_writer.check_folder(out, only=only)
     project = find_project()
     if recorded is not None and ops:
-        raise UsageError("--from lists what is built, and so do names of ops.", hint="leave out one of the two")
+        raise UsageError("--from FILE selects what to build, and so do names of ops.", hint="leave out one of the two")
     variants: list[Variant] = []
     left_out: list[str] = []
     if recorded is not None:
@@ -237,12 +237,12 @@ def _few(names: Sequence[str]) -> str:
 
 def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
     """The targets named by `--target`; None if there are none."""
-    known: dict[str, TargetKind] = {"cuda": "cuda", "cpu": "cpu", "sim": "sim", "sim-check": "sim-check"}
+    known: dict[str, TargetKind] = {kind: kind for kind in TARGET_KINDS}
     names = [name for item in target for name in item.replace(",", " ").split()]
     for name in names:
         if name not in known:
             raise UsageError(
-                f"'{name}' is not a target.", hint="--target cuda, cpu, sim or sim-check, or several: cuda,cpu"
+                f"'{name}' is not a target.", hint=f"--target {env.one_of(TARGET_KINDS)}, or several: cuda,cpu"
             )
     return list(dict.fromkeys(known[name] for name in names)) or None
 

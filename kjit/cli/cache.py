@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from kjit.engine.cache.contents import Entry
     from kjit.engine.cache.store import Store
 
-cache_app = typer.Typer(help="Show the contents of the cache.", no_args_is_help=True)
+cache_app = typer.Typer(help="Show, verify and clean the cache.", no_args_is_help=True)
 
 _Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-_Ops = Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")]
+_Ops = Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default: all.")]
 
 
 @cache_app.command("path")

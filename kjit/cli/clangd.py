@@ -20,7 +20,10 @@ def clangd(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
 ) -> None:
-    """Write .clangd, so that clangd understands this project's kernels."""
+    """Configure clangd for the kernels of this project.
+
+    Writes .clangd.
+    """
     from kjit.editor import editor_flags, write_editor_files
     from kjit.project import find_project
 

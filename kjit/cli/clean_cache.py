@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def clean_cache(
-    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default all.")] = None,
+    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default: all.")] = None,
     older_than: Annotated[
         str | None,
         typer.Option("--older-than", metavar="TIME", help="Only artifacts not used for this long, like 30d."),
@@ -31,10 +31,10 @@ def clean_cache(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON; needs --yes or --dry-run.")] = False,
 ) -> None:
-    """Remove built modules from the cache, after showing them with their sizes.
+    """Remove built modules from the cache.
 
-    Running programs keep what they have loaded. Files that are not kjit's stay, and nothing is ever removed from a
-    shared cache.
+    They are shown first, with their sizes. Running programs keep what they have loaded. Files that are not kjit's stay,
+    and nothing is ever removed from a shared cache.
 
     Exit status 1: something could not be deleted; the rest was.
     """
@@ -163,4 +163,4 @@ def _what_there_is(everything: list[Entry], is_all: bool, stale: bool) -> str:
 def _sweep(store: Store, dry_run: bool) -> None:
     swept = 0 if dry_run else store.sweep()
     if swept:
-        console.note(f"removed what {text.count(swept, 'aborted build')} left behind")
+        console.note(f"removed the remains of {text.count(swept, 'aborted build')}")

@@ -15,7 +15,12 @@ _COLOURS = {"ok": "green", "problem": "bold red", "absent": "yellow"}
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Check compilers, CUDA, GPUs, torch, tvm-ffi, ninja and the cache, and show how to fix problems."""
+    """Check compilers, CUDA, GPUs, PyTorch and the cache.
+
+    Each problem is shown with the way to fix it.
+
+    Exit status 1: nothing can be built, not even for the CPU.
+    """
     from kjit.doctor import examine, is_fit
 
     checks = examine()

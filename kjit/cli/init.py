@@ -17,9 +17,10 @@ def init(
         typer.Option("--editor", metavar="NAME", help="vscode: also tasks that build and test, with problem matchers."),
     ] = None,
 ) -> None:
-    """Make a project: pyproject.toml, a package for the kernels, tests, benchmarks.
+    """Make a folder a project: settings, and a package for ops.
 
-    What exists is kept; a pyproject.toml only gets the tables that it lacks.
+    Writes pyproject.toml, the package, folders for tests and benchmarks, .gitignore and .clang-format. Existing files
+    are kept; a pyproject.toml only gets the tables that it lacks.
     """
     from kjit.projects.init import add_editor, scaffold_project
 

@@ -36,7 +36,7 @@ def inspect(
     ] = None,
     arch: Annotated[
         list[str] | None,
-        typer.Option("--arch", metavar="LIST", help="CUDA architectures, like 8.0,9.0a; default the GPUs present."),
+        typer.Option("--arch", metavar="LIST", help="CUDA architectures, like 8.0,9.0a; default: the GPUs present."),
     ] = None,
     variant: Annotated[
         str | None, typer.Option("--variant", metavar="TEXT", help="Only variants with this in their name.")
@@ -46,7 +46,7 @@ def inspect(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Show the compiled kernels of an op: registers, spills, instructions, widths of loads and stores.
+    """Show an op's kernels: registers, spills, instructions.
 
     Needs nvcc or NVRTC, and no GPU: --arch names the GPU to compile for. --sass and --ptx show one variant, the first
     unless --variant names another.

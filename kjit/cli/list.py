@@ -20,14 +20,15 @@ _COLORS = {"built": "green", "stale": "yellow", "not built": "dim"}
 def list_ops(
     ops: Annotated[
         list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """List the ops of the project: pattern, devices, dtypes, variants, what is built of them, and the last benchmark.
+    """List the ops of the project, their builds and benchmarks.
 
-    The state is shown for the CPU, the GPUs of this machine, and other targets with artifacts in the cache. The last
-    benchmark is the last point of the first table of `kjit bench`, for its first provider.
+    Shows pattern, devices, dtypes, variants, the state of each, and the last benchmark. The state is shown for the CPU,
+    the GPUs of this machine, and other targets with artifacts in the cache. The last benchmark is the last point of the
+    first table of `kjit bench`, for its first provider.
 
     Exit status 1: a wrapper cannot be imported.
     """

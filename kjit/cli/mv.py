@@ -18,10 +18,11 @@ def mv(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also change files that git cannot restore.")] = False,
 ) -> None:
-    """Rename an op: its files, the definitions in them that have its name, and imports of it.
+    """Rename an op: its files, definitions and imports.
 
-    Other mentions of it are listed and not changed. All files change, or none. In a git repository, files of the op
-    with uncommitted changes are an error without --force.
+    Renames the definitions in its files that have its name, and imports of them in all files. Other mentions of it are
+    listed and not changed. All files change, or none. In a git repository, files of the op with uncommitted changes are
+    an error without --force.
     """
     from kjit.project import find_project
     from kjit.projects.moving import plan_rename

@@ -22,7 +22,7 @@ class Command(TyperCommand):
 
 
 def new(
-    op: Annotated[str, typer.Argument(help="The op's name, a function's in Python: scale, rms_norm, bump_.")],
+    op: Annotated[str, typer.Argument(help="The name of the op and of its Python function: scale, rms_norm, bump_.")],
     signature: Annotated[
         str | None,
         typer.Argument(
@@ -34,10 +34,10 @@ def new(
     pattern: Annotated[
         str,
         typer.Option(
-            help="elementwise: every element by itself. rowwise: math with totals of rows: norms, softmax. "
-            "gather: rows chosen by an index. scatter: rows stored at the places of an index. "
-            "custom: any signature, with a kernel of your own. "
-            "minimal: the shortest kernel that shows check, configure, launch."
+            help="elementwise: each element independently. rowwise: reductions of rows, as in norms and softmax. "
+            "gather: rows read by an index. scatter: rows written by an index. "
+            "custom: any signature, with your own kernel. "
+            "minimal: a short kernel with its checks, configuration and launch."
         ),
     ] = "elementwise",
     device: Annotated[str, typer.Option(help="The devices to write kernels for: cuda, cpu or cuda,cpu.")] = "cuda",
@@ -105,6 +105,6 @@ def _report(scaffold: Scaffold) -> None:
         console.say(text.path(file.path))
     if scaffold.places:
         console.say()
-        console.say("What is left to you:" if scaffold.adopted else "Put your math in the place of the example's:")
+        console.say("Left for you to do:" if scaffold.adopted else "Replace the example's math with yours:")
         for place in scaffold.places:
             console.say(f"  {text.path(place.path)}:{place.line}")

@@ -32,10 +32,11 @@ def profile(
     torch: Annotated[bool, typer.Option("--torch", help="Write a trace of PyTorch's profiler, for Perfetto.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Profile one call of an op's benchmark with Nsight Compute, and summarise what limits it.
+    """Profile one call of an op with Nsight Compute.
 
-    The full report is kept in .kjit/profile, for Nsight Compute's GUI, with a roofline plot if matplotlib is installed.
-    If the GPU's counters cannot be read, the launch is taken from PyTorch's profiler and the time from the benchmark.
+    Measures a call of its benchmark, and summarises what limits it. The full report is kept in .kjit/profile, for
+    Nsight Compute's GUI, with a roofline plot if matplotlib is installed. If the GPU's counters cannot be read, the
+    launch is taken from PyTorch's profiler and the time from the benchmark.
     """
     from kjit import profiling
     from kjit.bench import collect, counters

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kjit.replay import Call, Outcome, Replay, Timing
 
 replay_app = typer.Typer(
-    help="Make the calls recorded by a run with KJIT_RECORD=DIR again: test, time or sanitize them.",
+    help="Test, time or sanitize calls recorded with KJIT_RECORD.",
     no_args_is_help=True,
 )
 
@@ -120,7 +120,7 @@ def sanitize(
     ops: _Ops = None,
     tool: Annotated[
         list[str] | None,
-        typer.Option("--tool", metavar="NAME", help="memcheck, racecheck, initcheck, synccheck; default memcheck."),
+        typer.Option("--tool", metavar="NAME", help="memcheck, racecheck, initcheck, synccheck; default: memcheck."),
     ] = None,
     sim: _Sim = False,
     timeout: Annotated[

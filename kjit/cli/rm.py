@@ -20,10 +20,10 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also remove files that git cannot restore.")] = False,
 ) -> None:
-    """Remove an op: wrapper, kernels, test and benchmark, after showing which files these are.
+    """Remove an op: wrapper, kernels, test and benchmark.
 
-    Other mentions of the op are listed and not changed: imports in other files, bundles. In a git repository, files
-    with uncommitted changes are an error without --force.
+    The files are shown first. Other mentions of the op are listed and not changed: imports in other files, bundles. In
+    a git repository, files with uncommitted changes are an error without --force.
     """
     from kjit.project import find_project
     from kjit.projects.moving import is_under_git, plan_removal

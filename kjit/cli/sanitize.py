@@ -32,12 +32,14 @@ _APPENDED = "NVCC_APPEND_FLAGS"  # nvcc's own variable, and so part of the key
 def sanitize(
     ops: Annotated[
         list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default all that have a test.", autocompletion=complete.ops),
+        typer.Argument(
+            metavar="OP", help="Only these ops; default: all that have a test.", autocompletion=complete.ops
+        ),
     ] = None,
     tool: Annotated[
         list[str] | None,
         typer.Option(
-            "--tool", metavar="NAME", help="memcheck, racecheck, initcheck, synccheck; default all, in sequence."
+            "--tool", metavar="NAME", help="memcheck, racecheck, initcheck, synccheck; default: all, in sequence."
         ),
     ] = None,
     sim: Annotated[bool, typer.Option("--sim", help="Use the simulator's checks, even if there is a GPU.")] = False,
@@ -46,14 +48,15 @@ def sanitize(
         typer.Option("--tests", "-k", metavar="EXPRESSION", help="Only tests that match, as with pytest -k."),
     ] = None,
     timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="How long a tool may take, like 90s or 10m.")
+        str, typer.Option("--timeout", metavar="TIME", help="The time limit of a tool, like 90s or 10m.")
     ] = "5m",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Run the tests of ops under compute-sanitizer, and report the mistakes found: where, and how often.
+    """Run the tests of ops under compute-sanitizer.
 
-    Without a GPU, and with --sim, they run in the simulator, which checks every access. Tests of torch.compile, CUDA
-    graphs and very large tensors are left out. All output is kept in .kjit/sanitize.
+    Each mistake is reported once, with its place and the number of times it occurred. Without a GPU, and with --sim,
+    the tests run in the simulator, which checks every access. Tests of torch.compile, CUDA graphs and very large
+    tensors are left out. All output is kept in .kjit/sanitize.
 
     Exit status 1: a mistake was found, a test failed, or the time limit was reached.
     """

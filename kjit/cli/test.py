@@ -61,14 +61,16 @@ def test(
     context: typer.Context,
     ops: Annotated[
         list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
     ] = None,
     sim: Annotated[
         bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, even if there is a GPU.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Run them in the simulator with its checks.")] = False,
 ) -> None:
-    """Run the tests of ops with pytest; arguments after -- are passed to pytest: kjit test scale -- -x -k agrees.
+    """Run the tests of ops with pytest.
+
+    Arguments after -- are passed to pytest: kjit test scale -- -x -k agrees.
 
     The declared modules of the ops are built first, in parallel, unless only some tests are selected. If they do not
     compile, no test runs.

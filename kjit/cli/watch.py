@@ -31,7 +31,7 @@ _IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.pool", "kjit.cli.bui
 def watch(
     ops: Annotated[
         list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default all.", autocompletion=complete.ops),
+        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
     ] = None,
     bench: Annotated[
         bool, typer.Option("--bench", help="Run the benchmarks too, and compare with the times before the change.")
@@ -41,10 +41,10 @@ def watch(
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Run them in the simulator with its checks.")] = False,
 ) -> None:
-    """Build and test ops whenever one of their files is saved, until Ctrl-C.
+    """Build and test ops whenever one of their files is saved.
 
-    Changed ops are built; if they compile, their quick tests run. Only the first error is shown. Kernels, headers of
-    the project, wrappers, tests and benchmarks are watched.
+    Ends with Ctrl-C. Changed ops are built; if they compile, their quick tests run. Only the first error is shown.
+    Kernels, headers of the project, wrappers, tests and benchmarks are watched.
     """
     from kjit import watching
     from kjit.project import find_project
@@ -101,7 +101,7 @@ def _round(
         **state,
     }
     answer: dict[str, Any] = standby.do(request)
-    console.say(f"{answer.pop('said')} ({time.monotonic() - began:.1f} s); waiting for changes, Ctrl-C to stop")
+    console.say(f"{answer.pop('summary')} ({time.monotonic() - began:.1f} s); waiting for changes, Ctrl-C to stop")
     return answer
 
 
@@ -127,8 +127,8 @@ def prepare() -> None:
 def do_round(request: dict[str, Any]) -> dict[str, Any]:
     """Build, test and measure the ops that a change affects, in a separate process.
 
-    Returns: The state for the next round: artifacts, failed ops, times; `folders` to watch; and `said`, one line with
-        the result.
+    Returns: The state for the next round: artifacts, failed ops, times; the `folders` to watch; and a `summary` in one
+        line.
     """
     from kjit.cli.building import print_errors
     from kjit.engine.compile import servers
@@ -149,7 +149,7 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
     if collected.failures:
         print_errors([collected.failures[0][1]])
         bad = {*request["failed"], *(op for op, _ in collected.failures)}
-        return {**answer, "failed": sorted(bad), "said": "the wrapper cannot be imported"}
+        return {**answer, "failed": sorted(bad), "summary": "the wrapper cannot be imported"}
     artifacts, error, broken = _build(collected)
     wanted = concerned(
         project,
@@ -161,20 +161,20 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
     )
     if error is not None:
         print_errors([error])
-        return {**answer, "failed": sorted({*request["failed"], *broken}), "said": "it does not compile"}
+        return {**answer, "failed": sorted({*request["failed"], *broken}), "summary": "it does not compile"}
     answer = {**answer, "artifacts": artifacts, "failed": [op for op in request["failed"] if op not in wanted]}
     tests = [project.test_path(op) for op in wanted if project.test_path(op).is_file()]
     if not wanted:
-        return {**answer, "said": "no watched op depends on it"}
+        return {**answer, "summary": "no watched op depends on it"}
     if not tests:
-        said = f"built; without a test: {', '.join(wanted)}"
+        summary = f"built; without a test: {', '.join(wanted)}"
     elif (status := _test(project, tests)) != 0:
-        return {**answer, "failed": wanted, "said": f"a test failed{'' if status == 1 else f' (pytest: {status})'}"}
+        return {**answer, "failed": wanted, "summary": f"a test failed{'' if status == 1 else f' (pytest: {status})'}"}
     else:
-        said = f"{', '.join(wanted)}: tests pass"
+        summary = f"{', '.join(wanted)}: tests pass"
     if request["bench"]:
         answer["times"] = {**answer["times"], **_measure(project, wanted, answer["times"])}
-    return {**answer, "said": said}
+    return {**answer, "summary": summary}
 
 
 def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None, list[str]]:

@@ -80,8 +80,10 @@ def build(
                 reason = found.reason
             places = of_process(variant, cancel) if jobs is None else jobs.take(units(variant.spec), cancel)
             with home.staging() as staging, contextlib.ExitStack() as stack:
-                said = home.recall_failure(key)
-                again = None if said is None else explain_again(variant, toolchain, staging, said, verbose=verbose)
+                failure = home.recall_failure(key)
+                again = (
+                    None if failure is None else explain_again(variant, toolchain, staging, failure, verbose=verbose)
+                )
                 if again is not None:
                     raise again
                 at_once = stack.enter_context(places)

@@ -5,6 +5,7 @@ What is found or made is recorded (recall_writer.py), so that the next process n
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -15,7 +16,7 @@ from kjit.engine.cache import recall_writer
 from kjit.engine.cache.store import Artifact, Lookup, Missed, Store
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import NotPrebuiltError, ToolchainError, UsageError
+from kjit.errors import CacheError, NotPrebuiltError, ToolchainError, UsageError
 from kjit.runtime.bundle import Refusal
 from kjit.runtime.load import attach_log, count_compile, count_hit, note_origin
 from kjit.spec import StrPath, Variant
@@ -71,7 +72,7 @@ def ensure_built(
         nonlocal began
         began = time.perf_counter()
         if env.reports_compiles():
-            why = f"{started.reason}, and {env.NO_COMPILE}=warn asks for what is not built ahead: {hint}"
+            why = f"{started.reason}, and {env.NO_COMPILE}=warn reports each module that is not built ahead: {hint}"
             _log.error("kjit compiles %s at run time: %s", variant.label, why)
         else:
             _log.warning("kjit compiles %s: %s", variant.label, started.reason)
@@ -98,9 +99,14 @@ def ensure_built(
 def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> tuple[Lookup, Missed | None]:
     """Look into the cache, which needs the compilers: their identities are part of the key."""
     try:
-        key = Key.of(variant, Toolchain.for_target(variant.target))
+        toolchain = Toolchain.for_target(variant.target)
+        key = Key.of(variant, toolchain)
         found = store.fetch(key)
-        return found, None if found.artifact else Missed(key.key1, found.reason)
+        if found.artifact is not None:
+            return found, None
+        if not env.no_compile():
+            _start_server(variant, toolchain)
+        return found, Missed(key.key1, found.reason)
     except ToolchainError as error:
         if env.no_compile():
             without = error.message.rstrip(".")
@@ -111,3 +117,13 @@ def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> t
         if env.no_compile():
             return Lookup(None, error.message.rstrip(".")), None
         raise UsageError(f"{error.message}{''.join(map(str, refusals))}", hint=error.hint) from None
+
+
+def _start_server(variant: Variant, toolchain: Toolchain) -> None:
+    """Start the build server, if the build needs one, while this process prepares the build."""
+    if toolchain.nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
+        return
+    from kjit.engine.compile import servers
+
+    with contextlib.suppress(CacheError, OSError):  # the build reports them
+        servers.start(toolchain.nvrtc)

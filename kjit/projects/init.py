@@ -107,7 +107,7 @@ def add_editor(new: NewProject, editor: str) -> NewProject:
 _TASKS = (
     ("build", "compile what has changed"),
     ("test", "test all ops"),
-    ("watch", "build and test what is saved"),
+    ("watch", "build and test each saved op"),
     ("sanitize", "look for mistakes in kernels"),
     ("bench", "measure all ops"),
 )

@@ -21,7 +21,8 @@ STARTED_NS = time.time_ns()
 """When this process imported kjit, before anything of `kjit.engine`."""
 
 LAYOUT = "v1"
-"""The folder in a cache for everything compiled; named by the version of the layout."""
+"""The folder in a cache for everything compiled, named by the version of the layout. A kjit with another layout does
+not see it."""
 
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -82,11 +83,11 @@ class LibraryRead:
         self.crc32 = crc32
         self.status = status
 
-    def difference(self, said: Mapping[str, Any]) -> str | None:
+    def difference(self, record: Mapping[str, Any]) -> str | None:
         """The difference from its record (`size`, `crc32`), such as `was altered`; None if there is none."""
-        if self.size != said["size"]:
-            return f"has {self.size} bytes instead of {said['size']}"
-        return None if self.crc32 == said["crc32"] else ALTERED
+        if self.size != record["size"]:
+            return f"has {self.size} bytes instead of {record['size']}"
+        return None if self.crc32 == record["crc32"] else ALTERED
 
 
 def read_library(path: str, flags: int = 0) -> LibraryRead:

@@ -161,7 +161,7 @@ class _Bundle:
             reasons.append(_no_index(error))
         return Refusal(self._folder, tuple(reasons))
 
-    def _damage(self, path: str, said: Mapping[str, Any]) -> str | None:
+    def _damage(self, path: str, library: Mapping[str, Any]) -> str | None:
         name = os.path.basename(path)
         try:
             read = read_library(path)
@@ -170,7 +170,7 @@ class _Bundle:
             return f"{name} cannot be read ({error.strerror})"
         if weak is not None:
             return f"{name} {weak}"
-        difference = read.difference(said)
+        difference = read.difference(library)
         return None if difference is None else f"{name} is damaged: it {difference}"
 
     def _without(self, spec: Spec, identity: Mapping[str, object]) -> Refusal:
@@ -259,7 +259,7 @@ def _read(folder: str, mtime_ns: int, size: int, inode: int) -> _Bundle | _Unrea
             document = json.loads(file.read())
         if document["format"] != FORMAT:
             written = document["built with"]["kjit"]
-            return _Unreadable(folder, f"it was written by kjit {written}, in a format that this version does not know")
+            return _Unreadable(folder, f"it was written by kjit {written}, in a format that this version cannot read")
         return _Bundle(folder, document)
     except OSError as error:
         return _Unreadable(folder, f"its index cannot be read ({error.strerror})")

@@ -161,7 +161,7 @@ def _read(file: Path) -> Call:
         if document["format"] != FORMAT:
             raise KjitError(
                 f"{file} was written by kjit {document['written_by']['kjit']}, in a format that this "
-                "version does not know."
+                "version cannot read."
             )
         call = Call(file, document)
         _validate(call)

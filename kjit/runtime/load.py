@@ -67,14 +67,13 @@ R = TypeVar("R")
 _HINT_FOR_CPU_TENSORS = (
     f"move the tensors to a GPU, or set {env.SIM}=1: the kernel then runs in the simulator (slow, for tests)"
 )
-_SIMULATED: dict[str, TargetKind] = {"sim": "sim", "sim-check": "sim-check"}
 _ATTEMPTS = 3
 
 _log = logging.getLogger("kjit")
 _loaded: dict[str, tvm_ffi.Module] = {}
 _loading = threading.Lock()
 _counting = threading.Lock()
-_told: set[Refusal] = set()
+_reported: set[Refusal] = set()
 _bundles: list[str] = []
 _origins: set[Literal["cache", "compiler"]] = set()
 _stats: dict[str, OpStats] = {}
@@ -371,7 +370,7 @@ def _load_prebuilt(variant: Variant, wrapper: str | None) -> tuple[tvm_ffi.Modul
             _log.debug("%s is in a bundle: %s", variant.label, found.library)
             return module, ()
     for refusal in refusals:
-        _tell(refusal, variant)
+        _report(refusal, variant)
     return None, refusals
 
 
@@ -527,8 +526,9 @@ def only_target(spec: Spec) -> Target:
 
 def _kind_and_index(device: torch.device | str) -> tuple[TargetKind, int | None]:
     text = str(device)  # 'cuda:1' for a torch.device as well, without importing torch
-    if text in _SIMULATED:
-        return _SIMULATED[text], None
+    for simulation in env.SIMULATIONS:
+        if text == simulation:
+            return simulation, None
     name, _, index = text.partition(":")
     if name not in ("cpu", "cuda") or not (index.isdecimal() or index == ""):
         raise kjit.UsageError(f"kjit does not build for device '{text}', but for cpu, cuda, cuda:N, sim and sim-check.")
@@ -622,11 +622,11 @@ def _switch(to: env.Simulation | None) -> None:
         keeper.switch(to)
 
 
-def _tell(refusal: Refusal, variant: Variant) -> None:
+def _report(refusal: Refusal, variant: Variant) -> None:
     """Log once why a bundle is not used; at debug level if the module is not expected in it."""
-    if refusal in _told:
+    if refusal in _reported:
         return
-    _told.add(refusal)
+    _reported.add(refusal)
     level = logging.WARNING if refusal.is_surprising else logging.DEBUG
     _log.log(level, "%s is not taken from the bundle %s: %s", variant.label, refusal.bundle, "; ".join(refusal.reasons))
 

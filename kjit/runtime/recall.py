@@ -169,14 +169,14 @@ def library_in(folder: str) -> str:
 
 def _find(name: str, root: str) -> str | None:
     owners = own_users()
-    v1 = f"{root}/{LAYOUT}"
+    layout = f"{root}/{LAYOUT}"
     if (
         weakness(os.stat(root), owners) is not None
-        or weakness(os.lstat(v1), owners) is not None
-        or weakness(os.lstat(f"{v1}/{FOLDER}"), owners) is not None
+        or weakness(os.lstat(layout), owners) is not None
+        or weakness(os.lstat(f"{layout}/{FOLDER}"), owners) is not None
     ):
         return None
-    content, status = read_file(f"{v1}/{FOLDER}/{name}", os.O_NOFOLLOW)
+    content, status = read_file(f"{layout}/{FOLDER}/{name}", os.O_NOFOLLOW)
     record = unsealed(content, name)
     if record is None or weakness(status, owners) is not None:
         return None
@@ -201,8 +201,8 @@ def _find(name: str, root: str) -> str | None:
         if len(content) != size or digest(content) != hash_:
             return None
     target, op, key1, _ = artifact.split("/")
-    folder = f"{v1}/{artifact}"
-    for each in (f"{v1}/{target}", f"{v1}/{target}/{op}", f"{v1}/{target}/{op}/{key1}", folder):
+    folder = f"{layout}/{artifact}"
+    for each in (f"{layout}/{target}", f"{layout}/{target}/{op}", f"{layout}/{target}/{op}/{key1}", folder):
         if weakness(os.lstat(each), owners) is not None:
             return None
     # Only its owner and its time matter: a record that was altered describes the same library.
@@ -316,8 +316,8 @@ def are_unchanged(looks: Iterable[Look]) -> bool:
             is_same = _package_folders(path, tuple(sys.path)) == look[2]
         elif kind == LEARNED:
             status = os.stat(path)
-            said = _learned(path, status.st_size, status.st_mtime_ns, status.st_ino)[look[2]]
-            is_same = all(said[question] == list(answers) for question, answers in look[3])
+            learned = _learned(path, status.st_size, status.st_mtime_ns, status.st_ino)[look[2]]
+            is_same = all(learned[question] == list(answers) for question, answers in look[3])
         else:
             is_same = answer(kind, path) == look[2]
         if not is_same:

@@ -124,7 +124,7 @@ _HINT_FOR_DTYPES = "pass a number or a string instead, which the kernel maps to 
 
 def _explain_other(subject: str, place: str, value: object, reason: Exception) -> NoReturn:
     """Raise an error with the first line of the conversion's message: the rest is PyTorch's own stack."""
-    said = str(reason).partition("\n")[0].rstrip(".")
+    sentence = str(reason).partition("\n")[0].rstrip(".")
     dtype = getattr(value, "dtype", None)
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.dtype):
@@ -138,7 +138,7 @@ def _explain_other(subject: str, place: str, value: object, reason: Exception) -
         hint = "numpy.require(array, array.dtype.newbyteorder('='), 'W') can be used, if it is an array of numbers"
     kind = type(value)
     raise KjitError(
-        f"{subject} cannot use {place} ({kind.__module__}.{kind.__qualname__}): {said}.", hint=hint
+        f"{subject} cannot use {place} ({kind.__module__}.{kind.__qualname__}): {sentence}.", hint=hint
     ) from None
 
 

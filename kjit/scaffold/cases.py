@@ -132,25 +132,25 @@ class CasesView(CallsView):
         Args:
             has_kernels: the op has a CUDA kernel that kjit generated.
         """
-        said: dict[str, str] = {}
+        attributes: dict[str, str] = {}
         if len(self.tensors) > 2 and self._even_shape != self.sample_shape:
-            said["aligned_shape"] = self._even_shape
+            attributes["aligned_shape"] = self._even_shape
         # An input, and the output that may share its memory.
         for tensor, output in [(t, o) for o in self.signature.outputs for t in self.placed.replaceable(o)][:1]:
-            said["in_place"] = f'("{tensor.name}", "{output.name}")'
-        said |= self._any_rank
+            attributes["in_place"] = f'("{tensor.name}", "{output.name}")'
+        attributes |= self._any_rank
         if self.placed.index is not None:
-            said["tables"] = python_tuple(f'"{table.name}"' for table in self.placed.inputs("table"))
-            said["index"] = f'"{self.placed.index.name}"'
+            attributes["tables"] = python_tuple(f'"{table.name}"' for table in self.placed.inputs("table"))
+            attributes["index"] = f'"{self.placed.index.name}"'
         if has_kernels:
-            said["kernels"] = "kjit.testing.Kernels(spills=False)"
+            attributes["kernels"] = "kjit.testing.Kernels(spills=False)"
         if has_kernels and self.huge_shape:
-            said["huge_shape"] = self.huge_shape
+            attributes["huge_shape"] = self.huge_shape
             if self.huge_axis:
-                said["huge_axis"] = str(self.huge_axis)
+                attributes["huge_axis"] = str(self.huge_axis)
             if self._huge_inputs != self.inputs:
-                said["huge_inputs"] = python_tuple(f'"{name}"' for name in self._huge_inputs)
-        return said
+                attributes["huge_inputs"] = python_tuple(f'"{name}"' for name in self._huge_inputs)
+        return attributes
 
     @property
     def _chosen(self) -> str:

@@ -186,13 +186,13 @@ class CustomCases(CallsView):
     def attributes(self, *, has_kernels: bool) -> dict[str, str]:
         """The attributes of the test's class but for its shapes, names and expressions."""
         strided = [f'"{tensor.name}"' for tensor in self.signature.inputs if tensor.strided]
-        said = {"strided": python_tuple(strided)} if strided else {}
-        said |= self._any_rank
+        attributes = {"strided": python_tuple(strided)} if strided else {}
+        attributes |= self._any_rank
         if self.python.optional:
-            said["absent_as_zeros"] = "False"
+            attributes["absent_as_zeros"] = "False"
         if has_kernels:
-            said["kernels"] = "kjit.testing.Kernels(spills=False)"
-        return said
+            attributes["kernels"] = "kjit.testing.Kernels(spills=False)"
+        return attributes
 
     @property
     def prepared(self) -> list[str]:

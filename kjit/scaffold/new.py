@@ -191,7 +191,7 @@ def _adopted_context(
         notes.append(f"{path} is not in the project, and is copied to {project.display(copy)}")
         beside = [name for name in adoption.own_includes if (path.parent / name).is_file()]
         if beside:
-            notes.append(f"it includes {', '.join(beside)}, which lies beside it and is not copied")
+            notes.append(f"it includes {', '.join(beside)}, which is beside it and is not copied")
         path = copy
     elif not path.is_relative_to(project.package_dir):
         notes.append(

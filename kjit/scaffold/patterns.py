@@ -389,7 +389,7 @@ def _place_scatter(signature: Signature, pattern: str) -> Kinds:
     if signature.outputs:
         raise signature.error(
             signature.outputs[0],
-            f"pattern {pattern} writes to rows of a table that is there, and '{signature.outputs[0].name}' is new.",
+            f"pattern {pattern} writes to rows of an existing table, and '{signature.outputs[0].name}' is new.",
             f"for example: {find_pattern(pattern).signature}",
         )
     for index in filter(_may_choose, numbers):

@@ -17,7 +17,7 @@ BY_HAND = 'see "Adding a kernel by hand", docs/adding-a-kernel.md'
 """The page about ops that no scaffold serves."""
 
 CHECK_BY_HAND = "check it in the kernel's run()"
-"""The advice for sizes that the language cannot express."""
+"""The hint for sizes that the language cannot express."""
 
 LANGUAGE = 'see "The signature", docs/commands.md'
 """The page about the language."""

@@ -247,14 +247,14 @@ class _Parser(Reader):
         self.take()  # the bracket
         type_token = self.take()
         content = content if type_token.kind == "name" else ""
-        advice = listed_type(name.text, f"{'mut ' if words['mut'] else ''}{content}")
+        explanation = listed_type(name.text, f"{'mut ' if words['mut'] else ''}{content}")
         foreign = type_token.text in ("float", "int", "str") or no_dtype(name.text, type_token.text, "") is not None
         if self.token.kind != "[" or foreign:
-            raise self.error(type_token, *advice)
+            raise self.error(type_token, *explanation)
         dtype = self.dtype(type_token, name.text)
         tensor = Tensor(name.text, dtype, read_shape(self), words["mut"], column=name.column, listed=True)
         if self.token.kind == ",":
-            raise self.error(self.token, *advice)
+            raise self.error(self.token, *explanation)
         if self.token.text != "strided":
             self.expect("]", f"']' after '{tensor.plain}'", str(tensor))
         if self.token.text == "strided":

@@ -173,7 +173,7 @@ def device_parameters(*kinds: DeviceKind) -> list[Any]:
 
 def device_of(request: pytest.FixtureRequest) -> Iterator[str]:
     """The name of the device for torch, for one of `device_parameters`; in the simulator until the generator ends."""
-    if request.param in ("sim", "sim-check"):
+    if request.param in env.SIMULATIONS:
         with simulated(check=request.param == "sim-check"):
             yield "cpu"
     else:

@@ -1,4 +1,4 @@
-"""What is read of a CUDA file without a compiler."""
+"""kjit.adoption.source: the functions of a CUDA file, read without a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of `kjit.bench` share: a project with benchmark files whose times are given, not measured."""
+"""Fixtures of the tests of `kjit.bench`: a project with benchmark files whose times are given, not measured."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Run = Callable[..., Report]
 
 
 STEADY = [1.00, 1.01, 0.99, 1.02, 1.00]
-"""What five processes may measure of the same code, in the unit of the true time."""
+"""Possible measurements of the same code by five processes, in units of the true time."""
 
 
 def sampled(report: Report, **samples: list[float]) -> Report:
@@ -35,7 +35,7 @@ def sampled(report: Report, **samples: list[float]) -> Report:
 
 @pytest.fixture
 def baseline(run: Run, tmp_path: Path) -> Path:
-    """What `kjit bench --json` writes for times around 2 us and 4 us, of five processes."""
+    """A report of `kjit bench --json` with times around 2 us and 4 us, from five processes."""
     return write(tmp_path, sampled(run()))
 
 

@@ -1,4 +1,4 @@
-"""kjit.bench.counters: what limits a kernel, according to its counters."""
+"""kjit.bench.counters: the limit of a kernel, from its counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether providers compute the same, and the report of it."""
+"""kjit.bench.outputs: the comparison of providers' results, and its report."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_process_that_dies_is_a_failure_and_no_sample(run: Run, project: Proje
     path.write_text(f"{path.read_text()}\nimport os\nos._exit(3)\n")
     again(report, project, runs=3)
     assert [(f.where, f.reason) for f in report.failures] == [
-        ("run 2 of 3", "its process ended with status 3; what it printed is above.")
+        ("run 2 of 3", "its process ended with status 3; its output is above.")
     ]
     assert {len(m.runs) for m in report.measurements} == {1}
 

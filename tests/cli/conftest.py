@@ -1,4 +1,4 @@
-"""What the tests of the commands share: a small project, and running the command in it."""
+"""Fixtures of the tests of commands: a small project, and a function that runs a command in it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from forked import forks
 
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -20,7 +21,7 @@ import kjit.planning.targets, kjit.planning.wrappers, kjit.projects.moving, kjit
 import kjit.scaffold.new
 import jinja2, pydantic.type_adapter, rich.console, rich.live, rich.progress, rich.table
 """
-"""What the commands import as they need it, without torch and tvm-ffi."""
+"""The packages that commands import on demand, except torch and tvm-ffi."""
 
 _MAIN = """
 import sys
@@ -85,7 +86,7 @@ def built_once(tmp_path_factory: pytest.TempPathFactory, kjit_in: Kjit, answer_o
         add_op(root, answer_op_once, name)
     done = kjit_in(root, "build", KJIT_CACHE_DIR=str(cache))
     assert done.returncode == 0, done.stderr
-    return cache / "v1" / "cpu"
+    return cache / LAYOUT / "cpu"
 
 
 @pytest.fixture

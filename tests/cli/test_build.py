@@ -1,4 +1,4 @@
-"""`kjit build`: what is built, what is said, and how it ends."""
+"""`kjit build`: its builds, output and exit status."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from kjit.cli.interrupts import ended_by_signals
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain import cpu
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.runtime import LAYOUT
 from kjit.spec import Target
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -311,7 +312,7 @@ class TestBundle:
 
 
 class TestRecorded:
-    """What a run used is built, and no more."""
+    """Exactly the variants that a run used are built."""
 
     CALL = "import kjit; from kernels.answer import _module; _module({}, device='cpu'); print(kjit.stats())"
 
@@ -556,11 +557,11 @@ def test_an_interrupted_build_leaves_no_compiler_and_nothing_half_done(
     assert process.returncode == status
     assert "Traceback" not in rest
     assert list(Store.open(cache_dir).entries()) == []
-    assert list((cache_dir / "v1" / "staging").iterdir()) == []
+    assert list((cache_dir / LAYOUT / "staging").iterdir()) == []
     assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
 
 
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("second", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
     project: Path, cache_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: signal.Signals
 ) -> None:
@@ -607,7 +608,7 @@ def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
     first, rest = said.split("\n", 1)
     assert first.startswith("compiling answer<")
     assert (process.returncode, rest) == (130, "Interrupted. Finished artifacts are kept.\n")
-    assert list((cache_dir / "v1" / "staging").iterdir()) == []
+    assert list((cache_dir / LAYOUT / "staging").iterdir()) == []
     assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
 
 
@@ -662,7 +663,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 
 def on_terminal(command: list[str], folder: Path, **variables: str) -> str:
-    """What a command writes to a terminal, without the codes for colours and movements."""
+    """The output of a command on a terminal, without the codes for colours and movements."""
     ours, its = pty.openpty()
     usual = {"TERM": "xterm", "COLUMNS": "120", "CI": "", "GITHUB_ACTIONS": ""}
     environment = {**os.environ, **usual, **variables}
@@ -695,7 +696,7 @@ def start_build(code: str, project: Path) -> subprocess.Popen[str]:
 
 
 def wait_for(file: Path, process: subprocess.Popen[str]) -> None:
-    """Wait until `file` is there, which `process` or what it started makes."""
+    """Wait until `file` exists, which `process` or one of its children writes."""
     deadline = time.monotonic() + _DEADLINE_S
     while not file.exists():
         assert process.poll() is None, f"it ended before there was {file.name}"

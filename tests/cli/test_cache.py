@@ -1,4 +1,4 @@
-"""`kjit cache`: what is in the cache."""
+"""`kjit cache`: the contents of the cache."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kjit.engine.cache.store import Store
+from kjit.runtime import LAYOUT
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -80,9 +81,9 @@ def test_verify_names_what_others_may_write_to_with_the_command_that_closes_all_
     kjit: Kjit, cache_dir: Path
 ) -> None:
     kjit("build")
-    (cache_dir / "v1" / "cpu").chmod(0o777)
-    (cache_dir / "v1" / "support").chmod(0o770)
-    (cache_dir / "v1" / "compilers.json").chmod(0o666)
+    (cache_dir / LAYOUT / "cpu").chmod(0o777)
+    (cache_dir / LAYOUT / "support").chmod(0o770)
+    (cache_dir / LAYOUT / "compilers.json").chmod(0o666)
     libraries = [entry.folder / f"{entry.op}.so" for entry in Store.open(cache_dir).entries()]
     libraries[0].chmod(0o666)
     done = kjit("cache", "verify")
@@ -91,7 +92,7 @@ def test_verify_names_what_others_may_write_to_with_the_command_that_closes_all_
     assert set(done.stdout.splitlines()) == {
         f"{libraries[0].parent}: {untrusted}",
         *(
-            f"{cache_dir / 'v1' / name}: it may be written by users other than its owner"
+            f"{cache_dir / LAYOUT / name}: it may be written by users other than its owner"
             for name in ("cpu", "support", "compilers.json")
         ),
         "2 artifacts checked, 1 damaged",
@@ -129,13 +130,13 @@ def test_shared_caches_are_listed_counted_and_verified_after_the_users_own(
     path = kjit("cache", "path", **shared)
     assert (path.stdout, path.stderr) == (f"{cache_dir}\n", f"shared: {team}\n")
     assert kjit("cache", "verify", **shared).stdout == "4 artifacts checked, 0 damaged\n"
-    (team / "v1").chmod(0o775)
+    (team / LAYOUT).chmod(0o775)
     done = kjit("cache", "verify", **shared)
     assert done.returncode == 1
     assert f"{team}: nothing is loaded from this shared cache, because users other than its owner" in done.stdout
-    (team / "v1").chmod(0o755)
-    (team / "v1" / "cpu").chmod(0o775)
-    assert f"{team / 'v1' / 'cpu'}: it may be written by users" in kjit("cache", "verify", **shared).stdout
+    (team / LAYOUT).chmod(0o755)
+    (team / LAYOUT / "cpu").chmod(0o775)
+    assert f"{team / LAYOUT / 'cpu'}: it may be written by users" in kjit("cache", "verify", **shared).stdout
 
 
 def test_an_artifact_in_the_place_of_another_is_damaged(kjit: Kjit, cache_dir: Path) -> None:

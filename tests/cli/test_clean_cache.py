@@ -1,4 +1,4 @@
-"""`kjit clean-cache`: what goes, what stays, and that it asks."""
+"""`kjit clean-cache`: the selection of artifacts, the confirmation, and everything that must stay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.cache.store import Store
-from kjit.runtime import recall
+from kjit.runtime import LAYOUT, recall
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -29,7 +29,7 @@ def filled(project: Path, add: Callable[[str], None], cache_dir: Path, built_onc
     """A cache with two artifacts of each of two ops, none of which is recalled."""
     del project
     add("other")
-    shutil.copytree(built_once, cache_dir / "v1" / "cpu", dirs_exist_ok=True)
+    shutil.copytree(built_once, cache_dir / LAYOUT / "cpu", dirs_exist_ok=True)
     assert ops_in(cache_dir) == ["answer", "answer", "other", "other"]
     return cache_dir
 
@@ -39,7 +39,7 @@ def filled_here(kjit: Kjit, add: Callable[[str], None], cache_dir: Path) -> Path
     """As `filled`, but built from the project of the test, so that changes in it make artifacts stale."""
     add("other")
     kjit("build")
-    shutil.rmtree(cache_dir / "v1" / recall.FOLDER, ignore_errors=True)
+    shutil.rmtree(cache_dir / LAYOUT / recall.FOLDER, ignore_errors=True)
     assert ops_in(cache_dir) == ["answer", "answer", "other", "other"]
     return cache_dir
 
@@ -60,11 +60,11 @@ def test_everything_goes_after_it_was_shown(kjit: Kjit, filled: Path) -> None:
 
 
 def test_texts_and_failures_that_nothing_was_built_from_go_too(kjit: Kjit, cache_dir: Path) -> None:
-    failures, texts = cache_dir / "v1" / "failures", Store.open(cache_dir).texts
+    failures, texts = cache_dir / LAYOUT / "failures", Store.open(cache_dir).texts
     for folder in (failures, texts / "0123"):
         folder.mkdir(mode=0o700, parents=True)
     (failures / "0123").touch()
-    shutil.rmtree(cache_dir / "v1" / "support", ignore_errors=True)
+    shutil.rmtree(cache_dir / LAYOUT / "support", ignore_errors=True)
     assert kjit("clean-cache", "--dry-run").returncode == 0
     assert (failures / "0123").exists() and texts.exists()
     done = kjit("clean-cache", "--yes")
@@ -74,7 +74,7 @@ def test_texts_and_failures_that_nothing_was_built_from_go_too(kjit: Kjit, cache
 
 @pytest.mark.parametrize("chosen", [[], ["answer"], ["answer", "other"]])
 def test_what_is_recalled_of_it_goes_with_it(kjit: Kjit, filled: Path, chosen: list[str]) -> None:
-    records = filled / "v1" / "recalls"
+    records = filled / LAYOUT / "recalls"
     records.mkdir(mode=0o700, exist_ok=True)
     entries = list(Store.open(filled).entries())
     for number, entry in enumerate(entries):
@@ -162,7 +162,7 @@ def test_an_empty_cache_has_nothing_to_remove(kjit: Kjit, cache_dir: Path) -> No
 
 def test_what_kjit_did_not_make_stays(kjit: Kjit, filled: Path) -> None:
     entry = next(iter(Store.open(filled).entries()))
-    mine = [filled / "mine.txt", filled / "v1" / "mine.txt", entry.folder / "mine.txt", entry.folder.parent / "mine"]
+    mine = [filled / "mine.txt", filled / LAYOUT / "mine.txt", entry.folder / "mine.txt", entry.folder.parent / "mine"]
     for path in mine:
         path.write_text("mine")
     kjit("clean-cache", "--yes")
@@ -171,19 +171,19 @@ def test_what_kjit_did_not_make_stays(kjit: Kjit, filled: Path) -> None:
 
 def test_links_are_not_followed_out_of_the_cache(kjit: Kjit, filled: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
-    (filled / "v1" / "cpu" / "other").rename(outside)
-    (filled / "v1" / "cpu" / "other").symlink_to(outside)
+    (filled / LAYOUT / "cpu" / "other").rename(outside)
+    (filled / LAYOUT / "cpu" / "other").symlink_to(outside)
     before = sorted(outside.rglob("*"))
     kjit("clean-cache", "--yes")
     assert sorted(outside.rglob("*")) == before
 
 
 def test_what_a_killed_build_left_behind_goes_too(kjit: Kjit, filled: Path) -> None:
-    left = filled / "v1" / "staging" / ("1ef7" * 4)
+    left = filled / LAYOUT / "staging" / ("1ef7" * 4)
     left.mkdir(mode=0o700, parents=True)
     left.with_suffix(".lock").write_text(os.uname().nodename)
     done = kjit("clean-cache", "--yes")
-    assert "removed what 1 aborted build left behind" in done.stderr
+    assert "removed the remains of 1 aborted build" in done.stderr
     assert not left.exists()
 
 

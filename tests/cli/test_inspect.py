@@ -1,4 +1,4 @@
-"""`kjit inspect`: machine code, numbers, and what a change did."""
+"""`kjit inspect`: machine code, figures, and the differences made by a change."""
 
 from __future__ import annotations
 

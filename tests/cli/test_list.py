@@ -1,4 +1,4 @@
-"""`kjit list`: what is said of the ops of a project."""
+"""`kjit list`: the table of ops."""
 
 from __future__ import annotations
 

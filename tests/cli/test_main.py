@@ -17,7 +17,7 @@ from kjit import cli
 from kjit.cli import explain_usage
 from kjit.errors import CompileError, KjitError, UsageError
 
-COMMANDS = ("init", "new", "test", "build", "bench", "clangd", "clean-cache", "cache", "doctor")
+COMMANDS = tuple(typer.main.get_command(cli.app).commands)
 HEAVY = ("torch", "tvm_ffi", "triton", "jinja2", "numpy", "matplotlib", "pydantic", "rich.markdown")
 SCRIPT = Path(sys.executable).with_name("kjit")
 
@@ -64,6 +64,12 @@ def test_help_names_every_command() -> None:
     assert [command for command in COMMANDS if command not in shown] == []
 
 
+def test_what_a_command_does_fits_into_the_list_of_commands_on_a_narrow_terminal(kjit_in: Kjit, tmp_path: Path) -> None:
+    listed = kjit_in(tmp_path, "--help", COLUMNS="80").stdout.partition("Commands:")[2]
+    assert "doctor" in listed
+    assert "..." not in listed
+
+
 def test_the_short_option_shows_help_too(kjit_here: Kjit) -> None:
     assert kjit_here("new", "-h").stdout == kjit_here("new", "--help").stdout != ""
 
@@ -103,7 +109,7 @@ def test_wrong_usage_is_a_sentence_and_a_hint_on_stderr(
     done = kjit_here(*args)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr == f"error: {message}\nhint: `{command} --help` shows what it takes\n"
+    assert done.stderr == f"error: {message}\nhint: `{command} --help` shows its usage\n"
 
 
 @pytest.mark.parametrize(
@@ -116,9 +122,9 @@ def test_wrong_usage_is_a_sentence_and_a_hint_on_stderr(
         (
             ["bench", "--baseline"],
             "option '--baseline' requires an argument.",
-            "`kjit bench --help` shows what it takes",
+            "`kjit bench --help` shows its usage",
         ),
-        (["new"], "missing argument 'op'.", "`kjit new --help` shows what it takes"),
+        (["new"], "missing argument 'op'.", "`kjit new --help` shows its usage"),
         (["bench", "--runs", "x"], "--runs is 'x', not a number of processes.", "write it like 5"),
         (["bench", "--runs", "0"], "--runs is '0', not a number of processes.", "write it like 5"),
         (
@@ -143,7 +149,7 @@ def test_what_was_probably_meant_is_the_hint(kjit_here: Kjit, args: list[str], m
         ("No such command 'x'. (Did you mean one of: 'y', 'z'?)", ("no such command 'x'.", "did you mean y or z?")),
         ("No such option: --a. Did you mean --b?", ("no such option: --a.", "did you mean --b?")),
         ("No such option: --a (Possible options: --b, --c).", ("no such option: --a.", "did you mean --b or --c?")),
-        ("No such option: --a", ("no such option: --a.", "`kjit --help` shows what it takes")),
+        ("No such option: --a", ("no such option: --a.", "`kjit --help` shows its usage")),
     ],
 )
 def test_a_guess_of_any_version_of_click_becomes_the_hint(message: str, expected: tuple[str, str]) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kjit.scaffold.patterns import PATTERNS
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -142,5 +144,5 @@ def test_a_full_disk_leaves_nothing_half_written(kjit_new: Run, tmp_path: Path) 
 
 def test_help_names_every_pattern(kjit_new: Run) -> None:
     help_text = kjit_new("--help").stdout
-    for pattern in ("elementwise", "rowwise", "gather", "scatter", "custom", "minimal"):
+    for pattern in PATTERNS:
         assert f"{pattern}:" in help_text

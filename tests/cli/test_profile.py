@@ -1,4 +1,4 @@
-"""`kjit profile`: what is refused, and what is reported without counters."""
+"""`kjit profile`: errors, and reports without counters."""
 
 from __future__ import annotations
 

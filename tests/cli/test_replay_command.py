@@ -1,4 +1,4 @@
-"""`kjit replay`: what is printed of calls that are made again, and how it ends."""
+"""`kjit replay`: its output and exit status."""
 
 from __future__ import annotations
 

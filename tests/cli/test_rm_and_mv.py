@@ -1,4 +1,4 @@
-"""`kjit rm` and `kjit mv`: what goes, what is renamed, what git keeps."""
+"""`kjit rm` and `kjit mv`: removed and renamed files, other mentions, and protection by git."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kjit sanitize`: what is said of a run, and how it ends."""
+"""`kjit sanitize`: its reports and exit status."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def test_answer():
 """
 _WRONG = """
 import time
+from pathlib import Path
 
 def test_wrong():
     assert 1 == 2
@@ -31,13 +32,29 @@ def test_kernel():
                        "at /p/copy.cuh:7 (block (0, 0, 0), thread (3, 0, 0))")
 
 def test_hangs():
+    Path("hangs").touch()
     time.sleep(1000)
 """
+_AT_THE_LIMIT = """
+import subprocess, time
+from pathlib import Path
+
+plain = subprocess.Popen.wait
+
+def wait(process, timeout=None):
+    while timeout == 8 and not Path("hangs").exists() and process.poll() is None:
+        time.sleep(0.01)
+    return plain(process, 0 if timeout == 8 else timeout)
+
+subprocess.Popen.wait = wait
+"""
+"""Reaches a limit of 8 s as soon as the test hangs."""
 
 
 @pytest.fixture
-def tested(project: Path) -> Path:
+def tested(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The test file of `answer`, which declares nothing that would have to be built."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # those of these tests, which take long to import
     (project / "kernels" / "answer.py").write_text("")
     (project / "tests").mkdir()
     file = project / "tests" / "test_answer.py"
@@ -54,7 +71,7 @@ def test_nothing_is_found(kjit: Kjit, tested: Path) -> None:
 
 def test_a_mistake_a_failed_test_and_one_that_hangs_are_reported(kjit: Kjit, tested: Path) -> None:
     tested.write_text(_WRONG)
-    done = kjit("sanitize", "answer", "--sim", "--timeout", "8s")
+    done = kjit("sanitize", "answer", "--sim", "--timeout", "8s", first=_AT_THE_LIMIT)
     assert done.returncode == 1
     first, mistake, example = done.stdout.splitlines()[:3]
     assert first.startswith("sim-check: 1 mistake in 1 report (")

@@ -130,7 +130,9 @@ def test_a_process_that_dies_names_the_signal(kjit_test: Run, project: Path) -> 
 def test_an_op_may_be_named_like_a_module_of_python(kjit_test: Run, project: Path) -> None:
     for name in ("copy", "types", "random"):
         (project / "src" / "ops" / f"{name}.py").write_text("VALUE = 1\n")
-    (project / "tests" / "test_copy.py").write_text(_TEST.format(op="copy", expected=1) + "import torch\n")
+    # pytest imports all three as well.
+    check = "import copy, random, types\nassert copy.copy and random.random and types.FunctionType\n"
+    (project / "tests" / "test_copy.py").write_text(_TEST.format(op="copy", expected=1) + check)
     for folder in (".", "src/ops"):
         done = kjit_test("copy", "--", "-q", folder=folder)
         assert done.returncode == 0, done.stdout + done.stderr

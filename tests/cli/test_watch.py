@@ -1,4 +1,4 @@
-"""`kjit watch`: what a save brings about."""
+"""`kjit watch`: the reactions to a saved file."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sanitized
 import tvm_ffi
+from quick_simulator import is_for_users_flags
 
 import kjit
 
@@ -17,8 +18,13 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
-def load_cpp(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
-    """A function that builds `<name>.cpp`, every warning an error, and loads it."""
+def load_cpp(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """A function that builds `<name>.cpp`, every warning an error, and loads it.
+
+    Nightly it is optimised as users' modules are. The tests of ops do that daily; g++ makes vectors of `omp simd` loops
+    at -O1 too.
+    """
+    optimisation = [] if is_for_users_flags(pytestconfig) else ["-O1"]
 
     def load(name: str) -> Any:
         source = HERE / f"{name}.cpp"
@@ -27,7 +33,7 @@ def load_cpp(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
         return kjit.load_jit(
             name,
             cpp_files=[source],
-            extra_cflags=["-Wall", "-Wextra", "-Wconversion", "-Werror"],
+            extra_cflags=["-Wall", "-Wextra", "-Wconversion", "-Werror", *optimisation],
         )
 
     return load

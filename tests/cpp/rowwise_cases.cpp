@@ -2,6 +2,16 @@
 
 #include <kjit/ffi.h>
 
+#include <type_traits>
+
+// glibc declares it from 2.42 on.
+extern "C" double rsqrt(double) noexcept;
+
+namespace {
+using namespace kjit;
+static_assert(std::is_same_v<decltype(rsqrt(1.0)), double> && std::is_same_v<decltype(rsqrt(1.0f)), float>);
+}  // namespace
+
 KJIT_EXPORT(rms_norm, RmsNorm<bf16_t>::run)
 KJIT_EXPORT(add_rms_norm, AddRmsNorm<bf16_t>::run)
 KJIT_EXPORT(layer_norm, LayerNorm<fp32_t>::run)

@@ -1,4 +1,4 @@
-"""kjit/ffi.h: what an export takes, returns, refuses and throws."""
+"""kjit/ffi.h: parameters, results, errors and exceptions of exports."""
 
 from __future__ import annotations
 

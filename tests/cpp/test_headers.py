@@ -141,9 +141,10 @@ def test_a_host_header_compiles_alone_with_clang(header: str, tmp_path: Path) ->
 
 
 @needs_clang
-def test_the_host_headers_compile_together_with_clang(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=pytest.mark.nightly)])
+def test_the_host_headers_compile_together_with_clang(mode: str, tmp_path: Path) -> None:
     assert CLANG is not None
-    check_headers(CLANG, Target.cpu(), tmp_path, *HOST_HEADERS)
+    check_headers(CLANG, Target.cpu(), tmp_path, *HOST_HEADERS, modes=[mode])
 
 
 @needs_clang

@@ -19,11 +19,11 @@ Comments right before a block, which the reader of the page does not see, say mo
 - `<!-- file: kernels/scale.py -->`: the block is the text of this file, which is written and not run; a `diff` changes
   the file.
 - `<!-- exit: 1 -->`: the last command ends with this exit status. All others end with 0.
-- `<!-- needs: nvcc -->`: left out where that is missing; also `nvrtc`, `gpu`, `no gpu`, `no nvcc`, `highway`, `clangd`,
-  `gdb`, `user` (not root).
+- `<!-- needs: nvcc -->`: left out where that is missing; also `nvrtc`, `gpu`, `no gpu`, `no nvcc`, `openmp`, `highway`,
+  `clangd`, `gdb`, `user` (not root).
 - `<!-- before: command -->`: what brings about the situation that the block is about, or saves the test time.
 - `<!-- figures vary -->`: numbers in the output, with units of time and size, need not be the same, nor the spaces
-  between columns.
+  between columns, nor whether the C++ compiler is gcc or clang.
 - `<!-- not run: reason -->`.
 """
 
@@ -372,6 +372,14 @@ def _has_highway() -> bool:
 
 
 @cache
+def _has_openmp() -> bool:
+    from kjit.engine.toolchain.toolchain import Toolchain
+    from kjit.spec import Target
+
+    return Toolchain.for_target(Target.cpu()).has_openmp
+
+
+@cache
 def _has_gpu() -> bool:
     import torch
 
@@ -384,6 +392,7 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "nvcc": _has_nvcc,
     "nvrtc": _has_nvrtc,
     "no nvcc": lambda: not _has_nvcc(),
+    "openmp": _has_openmp,  # for torch.compile on the CPU
     "highway": _has_highway,
     "gpu": _has_gpu,
     "no gpu": lambda: not _has_gpu(),
@@ -420,13 +429,16 @@ def _tidy(text: str) -> str:
 
 
 def _loose(text: str) -> str:
-    """A pattern for `text` in which every number may be another (with its unit), and columns and rules be wider."""
+    """A pattern for `text` in which every number may be another (with its unit), columns and rules be wider, and gcc be
+    clang."""
     pattern = ""
     for part in re.findall(r"\s+|─+|\d[\d.,]*(?: (?:[smhdw]|B|[KMG]iB)\b)?|[^\s─\d]+", text):
         if part.isspace():
             pattern += r"\s*"
         elif part[0] == "─":
             pattern += "─+"
+        elif part == "gcc":
+            pattern += "(?:gcc|clang)"
         elif not part[0].isdigit():
             pattern += re.escape(part)
         elif part[-1] == "B":

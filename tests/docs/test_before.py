@@ -1,4 +1,4 @@
-"""What pages show as the code before kjit works, and does what the code after it does."""
+"""Code that pages show as written before kjit works, and has the same results as the code after it."""
 
 from __future__ import annotations
 

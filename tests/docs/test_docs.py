@@ -1,4 +1,4 @@
-"""What the pages say is true: their commands and snippets run, their links lead somewhere, and nothing is left out."""
+"""The pages are true and complete: commands and snippets run, links lead somewhere, every option has a place."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ PAGES = {
 }
 
 
-_LONG = """adding-a-kernel author-loop cache commands environment faults headers quickstart row-ops serving shipping
-simulator troubleshooting tutorial"""
+_LONG = """adding-a-kernel author-loop cache commands environment faults from-flashinfer from-sglang headers quickstart
+row-ops serving shipping simulator troubleshooting tutorial"""
 EVERY_NIGHT = {f"docs/{name}.md" for name in _LONG.split()}
 """Pages that take long, and whose commands other tests run too."""
 
@@ -216,7 +216,7 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 
 
 def _commands_in(path: Path) -> str:
-    """What stands in code on a page: `make` is also a word."""
+    """The code on a page: `make` is also a word."""
     text = path.read_text("utf-8")
     return "\n".join([*re.findall(r"^\$ .*$", text, re.MULTILINE), *re.findall(r"`make [a-z-]+`", text)])
 
@@ -245,6 +245,8 @@ def test_figures_may_vary_only_where_the_page_says_so() -> None:
     assert not matches(shown, "scale  cuda  built  0.6  41.3 KiB\n", figures_vary=True)
     assert matches("used 12 s, 980 B\n", "used 2 m, 1.0 KiB\n", figures_vary=True)
     assert not matches("2 modules\n", "3 ops\n", figures_vary=True)
+    assert matches("cpu  gcc 12.2\n", "cpu  clang 19.1\n", figures_vary=True)
+    assert not matches("sm_90a  NVRTC 13.0\n", "sm_90a  nvcc 13.0\n", figures_vary=True)
 
 
 def test_a_comment_that_means_nothing_is_an_error(tmp_path: Path) -> None:
@@ -286,7 +288,7 @@ def test_an_exit_status_that_is_not_on_the_page_is_noticed(tmp_path: Path, cache
 
 
 def public_names(header: Path) -> set[str]:
-    """What a header declares in kjit's namespaces, and its macros."""
+    """The names that a header declares in kjit's namespaces, and its macros."""
     entries = header_names.entries(header.read_text("utf-8").split("\n"))
     return {name for entry in entries for name in entry.names if not name.startswith("operator")}
 

@@ -104,7 +104,7 @@ def own_names() -> set[str]:
 
 @lru_cache(maxsize=1)
 def used_in_python() -> dict[str, set[str]]:
-    """What the Python source uses that belongs to others and begins with an underscore, and where."""
+    """The private names of other projects that the Python source uses, and the files."""
     own = own_names()
     used: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -118,7 +118,7 @@ def used_in_python() -> dict[str, set[str]]:
 
 
 def used_in_cpp() -> dict[str, set[str]]:
-    """What the C++ against the headers of torch and Python uses that neither promises, and where."""
+    """The undocumented names of torch and Python that the C++ source uses, and the files."""
     used: dict[str, set[str]] = {}
     for path in sorted((PACKAGE / "csrc" / "torch").glob("*.cpp")):
         text = re.sub(r"//.*", "", path.read_text("utf-8"))

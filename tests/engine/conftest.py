@@ -1,4 +1,4 @@
-"""What the tests of single builds and of many share."""
+"""Fixtures of the tests of single builds and of parallel ones."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from kjit.engine.outcomes import Started
 from kjit.engine.pool import look_up_all
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -85,7 +86,7 @@ class TestBuild:
         with pytest.raises(CompileError):
             build(Variant(spec, CPU), store)
         assert list(store.entries()) == []
-        assert list((store.root / "v1" / "staging").iterdir()) == []
+        assert list((store.root / LAYOUT / "staging").iterdir()) == []
 
     def test_a_cancelled_build_leaves_nothing_behind(self, store: Store, tmp_path: Path, answer_op: WriteOp) -> None:
         cancel = threading.Event()
@@ -95,7 +96,7 @@ class TestBuild:
         with pytest.raises(CancelledError):
             build(Variant(spec, CPU), store, on_start=lambda _: cancel.set(), cancel=cancel)
         assert list(store.entries()) == []
-        assert list((store.root / "v1" / "staging").iterdir()) == []
+        assert list((store.root / LAYOUT / "staging").iterdir()) == []
 
 
 def test_a_cache_that_is_removed_during_the_compile_is_filled_again(

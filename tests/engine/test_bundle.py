@@ -1,4 +1,4 @@
-"""kjit.engine.bundle: what is shipped is found without a compiler, and nothing that does not fit is ever loaded."""
+"""kjit.engine.bundle_writer and kjit.runtime.bundle: libraries are found without a compiler, and only if they fit."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class TestEdits:
 
 
 class TestFilesOutsideOfTheProject:
-    """What the op in `mono/package` is compiled from beside its own project."""
+    """Files outside of its project that the op in `mono/package` is compiled from."""
 
     @pytest.fixture
     def mono(self, tmp_path: Path, cache_dir: Path) -> Path:
@@ -534,7 +534,7 @@ class TestRefusals:
     @pytest.mark.parametrize("form", [4, 6])
     def test_an_index_of_an_older_or_a_newer_form(self, package: Package, form: int) -> None:
         package.edit_index(lambda index: index.update({"format": form, "built with": {"kjit": "9.0"}}))
-        assert package.find() == "it was written by kjit 9.0, in a format that this version does not know"
+        assert package.find() == "it was written by kjit 9.0, in a format that this version cannot read"
 
 
 class TestGpus:
@@ -675,7 +675,7 @@ class TestWriting:
         return bundle_writer.write(folder, [(Variant(spec, target), artifact)], **options)
 
     def served(self, folder: Path, spec: Spec, target: Target) -> str | tuple[str, ...]:
-        """What the library holds that serves `spec` on a GPU, or why none does."""
+        """The content of the library that serves `spec` on a GPU, or the reasons why none does."""
         found = bundle.find(Variant(spec, target), str(folder.parent / "wrapper.py"))
         return found.refusals[0].reasons if found.library is None else Path(found.library).read_text()
 
@@ -928,7 +928,7 @@ class TestWriting:
 
 
 class TestLoading:
-    """What happens after a refusal."""
+    """The steps after a library was rejected."""
 
     @pytest.fixture(autouse=True)
     def _log(self, caplog: pytest.LogCaptureFixture, cache_dir: Path) -> Iterator[None]:
@@ -1031,7 +1031,7 @@ class TestLoading:
 
 
 def run_python(forked: Forks, script: str, folder: Path) -> str:
-    """What a script prints that is started in `folder` and has no compiler on its PATH."""
+    """The output of a script that runs in `folder` without a compiler on its PATH."""
     done = forked.run(script, cwd=folder, PATH="/nonexistent", KJIT_NO_COMPILE="1")
     assert done.returncode == 0, done.stderr
     return done.stdout

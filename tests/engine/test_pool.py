@@ -15,7 +15,7 @@ from kjit.engine.cache.store import Store
 from kjit.engine.outcomes import Event, Outcome, Queued, Started
 from kjit.engine.pool import build_all
 from kjit.errors import CompileError
-from kjit.runtime import recall
+from kjit.runtime import LAYOUT, recall
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -40,7 +40,7 @@ class TestBuildAll:
             (outcome,) = build_all([variant], store)
             assert outcome.artifact is not None
             assert recall.find(name, str(store.root)) == outcome.artifact.path
-            shutil.rmtree(store.root / "v1" / "recalls")
+            shutil.rmtree(store.root / LAYOUT / "recalls")
 
     def test_every_variant_has_one_outcome_in_the_order_given(
         self, store: Store, tmp_path: Path, answer_op: WriteOp
@@ -113,4 +113,4 @@ class TestBuildAll:
             build_all([Variant(spec, CPU) for spec in specs], store, jobs=2, on_event=interrupt)
         assert [event for event in events if isinstance(event, Outcome)] == []
         assert list(store.entries()) == []
-        assert list((store.root / "v1" / "staging").iterdir()) == []
+        assert list((store.root / LAYOUT / "staging").iterdir()) == []

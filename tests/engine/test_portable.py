@@ -1,4 +1,4 @@
-"""kjit.engine.portable: what was compiled on another machine, on this one."""
+"""kjit.engine.portable: libraries compiled on another machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of a serving engine runs in the simulator, from what it uses to what it recorded."""
+"""The example of a serving engine runs in the simulator: warm-up, calls, records."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Steps:
         return self._run(_KJIT, *arguments)
 
     def replay(self, calls: Path) -> dict[str, str]:
-        """What became of the recorded calls, by op."""
+        """The states of the replayed calls, by op."""
         replayed = json.loads(self.kjit("replay", "test", str(calls), "--json"))
         return {call["name"]: call["state"] for call in replayed["calls"]}
 

@@ -1,4 +1,4 @@
-"""What the tests of CUDA code share: building the kernels of this folder, for the GPU or for the simulator."""
+"""Fixtures of the tests of CUDA code: builds of the kernels of this folder, for the GPU or the simulator."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from machine import QUICKLY, SIMULATOR
+from warm import warm_up
 
 import kjit
 from kjit import env
@@ -22,7 +23,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module", autouse=True)
 def _simulator() -> Iterator[None]:
-    """Where there is no GPU, kernels are built for the simulator."""
+    """Without a GPU, build kernels for the simulator."""
     if SIMULATOR is None:
         try:
             find_cuda()
@@ -36,6 +37,8 @@ def _simulator() -> Iterator[None]:
         Toolchain.for_target(Target(SIMULATOR))
     except ToolchainError as error:
         pytest.skip(f"needs an NVIDIA GPU, or CUDA's headers for the simulator: {error.message}")
+    if SIMULATOR == "sim":
+        warm_up(simulator=True)
     with simulated(check=SIMULATOR == "sim-check"):
         yield
 

@@ -140,8 +140,8 @@ void add_vectors(TensorView out, TensorView in, double bias) {
   SymbolicDevice device;
   TensorMatcher({n})
       .with_device<kDLCUDA>(device)
-      .ensure_alignment(sizeof(T) * N)
       .with_dtype<T>()
+      .ensure_alignment(sizeof(T) * N)
       .verify(out)
       .verify(in);
   const std::int64_t count = n.unwrap() / static_cast<std::int64_t>(N);

@@ -1,4 +1,4 @@
-"""Where the tests of this folder run: on a GPU, or in the simulator where there is none or `KJIT_SIM=1` asks for it."""
+"""The machine of the tests of this folder: a GPU, or the simulator without one and with `KJIT_SIM=1`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import torch
 from kjit import env
 
 SIMULATOR: env.Simulation | None = env.simulation() or (None if torch.cuda.is_available() else "sim")
-"""The simulator that stands in for the GPU, or None."""
+"""The simulator that replaces the GPU, or None."""
 
 QUICKLY = () if SIMULATOR is None else ("-O1", "-Xcompiler=-g1")
 """Flags that halve the time of the simulator's compiler: describing variables to debuggers takes a third of it."""
 
 DEVICE = "cuda" if SIMULATOR is None else "cpu"
-"""What torch calls the device."""
+"""torch's name of the device."""
 
 
 def many(count: int) -> int:
@@ -33,7 +33,7 @@ DEVICE_COUNT = torch.cuda.device_count() if SIMULATOR is None else 1
 
 
 def properties(index: int = 0) -> Any:
-    """What the tests need of torch's properties of a GPU; the simulated one is an H200."""
+    """The properties of a GPU that the tests need, as in torch; the simulated one is an H200."""
     if SIMULATOR is None:
         return torch.cuda.get_device_properties(index)
     return SimpleNamespace(

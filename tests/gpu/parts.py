@@ -1,4 +1,4 @@
-"""A module in parts, of which only those are compiled that the chosen tests call."""
+"""A module in parts; only those are compiled that the selected tests call."""
 
 from __future__ import annotations
 

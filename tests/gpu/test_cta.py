@@ -118,7 +118,7 @@ def test_a_size_that_is_known_changes_nothing(module: Any, op: str, threads: int
 
 
 def both(module: Any, op: str, name: str, x: torch.Tensor) -> torch.Tensor:
-    """What one block of `x.numel()` threads returns; the first of them stands for all, which are the same."""
+    """The result of one block of `x.numel()` threads, which is the same in all of them."""
     out = torch.zeros(5, x.numel(), dtype=TYPES[name][2], device=DEVICE)
     module[f"{op}_{name}"](out, torch.stack([x, x]).to(DEVICE), 1, x.numel(), 1, 1)
     returned = out[0].cpu()

@@ -1,4 +1,4 @@
-"""CUB's operations of a block and of a warp: on a GPU CUB's own, in the simulator what stands for them."""
+"""CUB's operations of a block and of a warp: CUB's own on a GPU, kjit's replacements in the simulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inline PTX gives in the simulator what it gives on a GPU."""
+"""Inline PTX has the same results in the simulator as on a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def signed(word: int) -> int:
 
 
 def integers_of(a: int, b: int) -> list[int]:
-    """What the kernel computes, in Python's integers."""
+    """The results of the kernel, computed with Python's integers."""
     by = b % 40
     shifted = a >> (b % 31)
     field = a >> 5 & 0x1FF

@@ -30,7 +30,7 @@ ODD_SIZES = [1, 96, 100, 257, 1000, 5121, 16384]
 EXPORTS = [(name, f"{name}<bf16_t>") for name in ("storage", "row", "any_row")]
 
 
-@pytest.fixture(scope="module", params=list(DTYPES))
+@pytest.fixture(scope="module", params=[pytest.param("fp16_t", marks=pytest.mark.nightly), "bf16_t", "fp32_t"])
 def case(request: pytest.FixtureRequest) -> tuple[Any, torch.dtype]:
     module = kjit.load_jit(
         "norm_cases",

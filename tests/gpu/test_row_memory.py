@@ -1,4 +1,4 @@
-"""kjit/detail/row_memory.cuh in the simulator, which sees each access outside of a tensor."""
+"""kjit/detail/row_memory.cuh in the simulator, which checks each access to memory."""
 
 from __future__ import annotations
 
@@ -74,4 +74,4 @@ def test_a_row_that_is_too_long_is_refused(module: Any) -> None:
     x = torch.empty(1, 2**30 + 1, dtype=torch.bfloat16)  # memory that nobody touches
     message = "a row of 1073741825 elements is longer than pattern rowwise takes on a GPU, 1073741824"
     with pytest.raises(RuntimeError, match=message):
-        module.rms_norm(x, x[0], 1e-6, x)
+        module.rms_norm(x, x[0], 1e-6, torch.empty_like(x))

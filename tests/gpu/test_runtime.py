@@ -1,4 +1,4 @@
-"""kjit/runtime.cuh on a GPU, and what the host does with CUDA: errors of the driver, tensors of torch's allocator."""
+"""kjit/runtime.cuh on a GPU, and CUDA on the host: errors of the driver, tensors of torch's allocator."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_as_many_blocks_run_with_the_shared_memory_said_to_be_available(module: 
 
 
 def test_more_than_48_kib_are_refused_unless_asked_for(module: Any) -> None:
-    """What the tests below rely on."""
+    """The tests below rely on this."""
     with pytest.raises(RuntimeError, match="CUDA error: invalid argument"):
         module.launch_without_smem(of_kib(64))
     synchronize()

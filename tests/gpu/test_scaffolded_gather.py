@@ -1,4 +1,4 @@
-"""What `kjit new --pattern gather` writes, on rows and indices that the test which comes with it does not have."""
+"""Ops of `kjit new --pattern gather`, with rows and indices that their own tests lack."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHAPES = [
     # Aligned at the same time, in part, or never.
     *((33, size, table, rows) for size in (64, 257) for table, rows in OFFSETS),
 ]
-"""How many rows there are and of which size, and how many elements lie before the table and before the rows."""
+"""The number of rows, their size, and the elements before the table and before the rows in memory."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What `kjit new --pattern rowwise` writes, on rows that are longer than those of the test that comes with it."""
+"""Ops of `kjit new --pattern rowwise`, with longer rows than those of their own tests."""
 
 from __future__ import annotations
 

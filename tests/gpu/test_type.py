@@ -1,4 +1,4 @@
-"""kjit/type.cuh on a GPU: every conversion over every bit pattern, and what the traits do."""
+"""kjit/type.cuh on a GPU: every conversion over every bit pattern, and the traits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXPORTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["cuda", "light"])
+@pytest.fixture(scope="module", params=[pytest.param("cuda", marks=pytest.mark.nightly), "light"])
 def module(load_cuda: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
     """With CUDA's types, and with kjit's own under the same names."""
     return load_cuda("type_cases", EXPORTS, *(["-DKJIT_LIGHT_TYPES"] if request.param == "light" else []))

@@ -96,7 +96,7 @@ def widened(x: Array, name: str) -> Array:
 
 
 def run(export: Callable[..., Any], name: str, x: Array, times: int, *args: int) -> Array:
-    """What `export` makes of `x`: `times` arrays of its shape. Only bytes travel, so that every type of C++ can."""
+    """The result of `export` for `x`: `times` arrays of its shape, passed as bytes to support every type of C++."""
     elements = narrowed(x, name)
     source = torch.from_numpy(elements.reshape(-1).view(np.uint8).copy()).to(DEVICE)
     out = torch.zeros(times * source.numel(), dtype=torch.uint8, device=DEVICE)

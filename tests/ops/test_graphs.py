@@ -1,4 +1,4 @@
-"""Ops whose tests are their own, on another stream and in a CUDA graph."""
+"""Ops without an `OpTest`, on another stream and in a CUDA graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run used, recorded and built again."""
+"""kjit.planning.recorded: the variants that a run used, built again."""
 
 from __future__ import annotations
 

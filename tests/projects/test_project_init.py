@@ -1,4 +1,4 @@
-"""kjit.projects.init: a folder becomes a project, and what was there stays."""
+"""kjit.projects.init: a folder becomes a project, and its files stay."""
 
 from __future__ import annotations
 

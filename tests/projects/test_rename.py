@@ -1,4 +1,4 @@
-"""What of a text means an op, when the op is renamed."""
+"""kjit.projects.rename: the words of a text that mean an op."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def compiled() -> Native:
-    """What runs eager calls in C++."""
+    """The compiled code for eager calls."""
     built = eager_calls.build()
     assert built is not None
     return built
@@ -24,7 +24,7 @@ def compiled() -> Native:
 
 @pytest.fixture(scope="module")
 def records() -> None:
-    """Skips a module where no records are made of what was built."""
+    """Skip a module if artifacts are not recorded."""
     if Toolchain.for_target(Target.cpu()).looks() is None:
         pytest.skip("the C++ compiler is a script on this machine, and may run another one each time: no records")
 

@@ -164,7 +164,7 @@ class TestExports:
 class TestCalls:
     @pytest.fixture
     def loaded(self, monkeypatch: pytest.MonkeyPatch) -> list[Variant]:
-        """What was loaded; nothing is compiled, and a module is an object that knows its variant."""
+        """The loaded variants; nothing is compiled, and a module is an object with its variant."""
         variants: list[Variant] = []
 
         def load_variant(

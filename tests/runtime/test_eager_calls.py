@@ -1,4 +1,4 @@
-"""What runs eager calls in C++ is compiled where a module is compiled, shipped where modules are, and found there."""
+"""The C++ code for eager calls is built and shipped with modules, and found with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls in C++ neither keep nor lose a reference of anything that they are given, look up or return.
+"""Calls in C++ neither leak nor lose a reference to an argument, a looked-up object or a result.
 
 A reference that is kept is a leak; one that is lost ends in a crash far from here. The references to objects are
 counted around many calls. A debug build of Python (Debian's package python3-dbg) also counts those to all objects
@@ -54,7 +54,7 @@ def _counts(objects: Sequence[object]) -> list[int]:
 
 
 def _parts(call: Any, key: str) -> list[object]:
-    """What a call takes from a generated function."""
+    """The objects that a call uses of a generated function."""
     kept = call.__dict__[key]
     return [call, call.__dict__, kept, *kept, *kept[1]]
 

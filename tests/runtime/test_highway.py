@@ -1,4 +1,4 @@
-"""Where the headers of Google Highway are found, and what is said where they are not."""
+"""kjit.runtime.highway: the search for Google Highway's headers, and the error if it fails."""
 
 from __future__ import annotations
 

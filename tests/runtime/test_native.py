@@ -1,4 +1,4 @@
-"""What generated functions do in C++ is what they do in Python."""
+"""Generated functions have the same results in C++ and in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.runtime.recall: what served a request serves it again without a key, and only while the key would be the same.
+"""kjit.runtime.recall: a request is served without a key as long as its key would be the same.
 
 One module is compiled. Each test has copies of its project and of its cache, of which the key finds the artifact.
 """
@@ -27,7 +27,7 @@ from kjit.engine.cache.store import Store
 from kjit.engine.key import headers
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.runtime import load, recall
+from kjit.runtime import LAYOUT, load, recall
 from kjit.spec import Spec, Target, Variant
 
 pytestmark = pytest.mark.usefixtures("records")
@@ -85,7 +85,7 @@ class Op:
 
     @property
     def record(self) -> Path:
-        (record,) = (self.cache / "v1" / "recalls").iterdir()
+        (record,) = (self.cache / LAYOUT / "recalls").iterdir()
         return record
 
 
@@ -105,7 +105,7 @@ def unrecorded(built: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Op
     monkeypatch.setattr(recall, "_SETTLING_NS", 0)
     monkeypatch.setattr(recall_writer, "_is_own_code_known", lambda: True)  # who edits kjit runs its tests at once
     shutil.copytree(built.home, tmp_path / "home")
-    shutil.rmtree(tmp_path / "home" / "cache" / "v1" / "recalls", ignore_errors=True)
+    shutil.rmtree(tmp_path / "home" / "cache" / LAYOUT / "recalls", ignore_errors=True)
     op = Op(tmp_path / "home")
     op.derive()  # renews the dates of headers in the artifact's record
     assert op.find() is None
@@ -187,7 +187,7 @@ class TestWhatTurnsItAway:
             pytest.param(lambda op: Path(op.derive(), "answer.so").unlink(), id="library gone"),
             pytest.param(lambda op: flip(Path(op.derive(), "answer.so"), 4000), id="library altered"),
             pytest.param(lambda op: os.truncate(Path(op.derive(), "answer.so"), 4000), id="library cut"),
-            pytest.param(lambda op: shutil.rmtree(op.cache / "v1" / "cpu"), id="artifacts gone"),
+            pytest.param(lambda op: shutil.rmtree(op.cache / LAYOUT / "cpu"), id="artifacts gone"),
             pytest.param(lambda op: shutil.rmtree(op.cache), id="cache gone"),
         ],
     )
@@ -286,9 +286,9 @@ class TestWhatTurnsItAway:
     def test_other_answers_of_the_compilers(
         self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        shared = Path(os.environ["KJIT_CACHE_DIR"], "v1", "compilers.json")
+        shared = Path(os.environ["KJIT_CACHE_DIR"], LAYOUT, "compilers.json")
         monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "own"))  # other tests use the memo in the shared cache
-        memo = tmp_path / "own" / "v1" / "compilers.json"
+        memo = tmp_path / "own" / LAYOUT / "compilers.json"
         memo.parent.mkdir(mode=0o700, parents=True)
         shutil.copy2(shared, memo)
         miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
@@ -453,7 +453,7 @@ class TestRecords:
         script.chmod(0o755)
         monkeypatch.setenv("CXX", str(script))
         assert unrecorded.load() == 42
-        assert not (unrecorded.cache / "v1" / "recalls").exists()
+        assert not (unrecorded.cache / LAYOUT / "recalls").exists()
 
     def test_a_script_that_hands_on_what_it_is_given_is_as_it_was_with_what_it_starts(
         self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -523,7 +523,7 @@ class TestRecords:
     def test_there_is_none_where_kjit_itself_has_changed(self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(recall_writer, "_is_own_code_known", lambda: False)
         miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
-        assert not (unrecorded.cache / "v1" / "recalls").exists()
+        assert not (unrecorded.cache / LAYOUT / "recalls").exists()
 
     def test_own_code_is_known_that_is_older_than_the_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
         is_known = recall_writer._is_own_code_known.__wrapped__
@@ -542,7 +542,7 @@ class TestRecords:
         with caplog.at_level(logging.DEBUG, "kjit"):
             assert unrecorded.load() == 42
         assert "answer cpu is not recorded for recall" in caplog.text
-        assert not (unrecorded.cache / "v1" / "recalls").exists()
+        assert not (unrecorded.cache / LAYOUT / "recalls").exists()
 
     def test_its_rows_are_no_objects_of_their_own(self, op: Op) -> None:
         fields = recall.unsealed(op.record.read_bytes(), op.record.name)
@@ -571,7 +571,7 @@ class TestRecords:
         (entry,) = store.entries()
         store.remove(entry)
         assert store.sweep_recalls() > 0
-        assert list((op.cache / "v1" / "recalls").iterdir()) == []
+        assert list((op.cache / LAYOUT / "recalls").iterdir()) == []
 
     def test_all_of_them_can_be_swept(self, op: Op) -> None:
         assert Store.open(op.cache).sweep_recalls(every=True) > 0
@@ -614,7 +614,7 @@ class TestCopies:
 
 
 def traced(target: str, source: Path, include: Path) -> dict[str, Any]:
-    """What a new process asks the disk and the environment to derive a key, and what it notes of that."""
+    """A new process's questions to the disk and the environment while it derives a key, and those that it records."""
     script = f"""
     import builtins, json, os, sys
     from kjit.engine import miss

@@ -1,4 +1,4 @@
-"""KJIT_RECORD: calls of ops in files that load without kjit, and that nothing is lost for."""
+"""KJIT_RECORD: calls of ops, in files that load without kjit, recorded without loss."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X = torch.arange(6.0).reshape(2, 3)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where calls of ops that a test defines are recorded."""
+    """The folder for recorded calls of ops that a test defines."""
     folder = tmp_path / "calls"
     monkeypatch.setenv("KJIT_RECORD", str(folder))
     for name in (env.RECORD_VALUES, env.RECORD_EVERY, env.RECORD_MAX_SIZE):

@@ -1,4 +1,4 @@
-"""kjit.runtime.load: which calls go to the simulator, and that they come back from it."""
+"""kjit.runtime.load: the calls that go to the simulator, and the return from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.runtime.stand_in: what wrappers declare is known without torch, where they need none to say it."""
+"""kjit.runtime.stand_in: wrappers' declarations, collected without torch."""
 
 from __future__ import annotations
 

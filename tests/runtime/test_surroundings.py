@@ -1,4 +1,4 @@
-"""Modules in odd surroundings: a folder that is gone, a locale that cannot name the project's folder."""
+"""Modules in unusual surroundings: a deleted folder, a locale that cannot express the project's folder."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from forked import Forks
 
 from kjit.engine.toolchain.compilers import find_cxx
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec
 
 WriteOp = Callable[..., Spec]
@@ -85,7 +86,7 @@ def test_a_folder_that_the_locale_cannot_name_is_built_in_and_cached_in(
     cache = tmp_path / "kl\u00f6tze"
     done = load_anew(spec, **_ASCII, KJIT_CACHE_DIR=str(cache))
     assert done.stdout == "42\n", done.stderr
-    assert list(cache.glob("v1/cpu/answer/*/*/answer.so"))
+    assert list(cache.glob(f"{LAYOUT}/cpu/answer/*/*/answer.so"))
     header = Path(spec.cpp_files[0]).with_suffix(".h")
     header.write_text("#define ANSWER 43\n")
     assert load_anew(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout == "43\n"

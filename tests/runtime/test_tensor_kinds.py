@@ -1,4 +1,4 @@
-"""What a call does with each kind of tensor that PyTorch has: eager, compiled, and through a module that was loaded.
+"""Calls with every kind of tensor that PyTorch has: eager, compiled, and of a loaded module.
 
 The result is right, or there is one sentence of why not.
 """
@@ -190,7 +190,7 @@ def _fake() -> torch.Tensor:
 
 
 def _escaped(transform: Callable[..., Callable[..., object]], x: torch.Tensor) -> torch.Tensor:
-    """What a transform has made of a tensor, after the transform has ended."""
+    """The tensor inside a transform, after the transform has ended."""
     seen: list[torch.Tensor] = []
 
     def keep(x: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001 (signatures are what is tested here, not bodies)
-"""Ops that take lists of tensors: a call looks into a list as it looks at any tensor."""
+"""Ops with lists of tensors: each tensor in a list is checked like any other."""
 
 from __future__ import annotations
 

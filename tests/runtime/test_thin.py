@@ -1,4 +1,4 @@
-"""A program that only runs kernels imports what that takes, and nothing of the side of kjit that compiles.
+"""A program that only runs kernels imports nothing of the side of kjit that compiles.
 
 Each way in which a module is found that was built before is walked in a process of its own, which tells what of kjit it
 has imported: a list to be kept short. What takes long while a module is imported is not there: code that is generated
@@ -20,6 +20,7 @@ from warm import begin, warm_up
 
 from kjit.engine import bundle_writer, pool
 from kjit.engine.cache.store import Store
+from kjit.runtime import LAYOUT
 from kjit.runtime.load import BUNDLE
 from kjit.spec import Spec, Target, Variant
 
@@ -205,7 +206,7 @@ def test_so_does_what_came_from_a_shared_cache(walk: Walk, tmp_path: Path) -> No
 def test_nothing_is_derived_for_what_runs_eager_calls_where_it_was_never_built(walk: Walk, tmp_path: Path) -> None:
     own = {"KJIT_CACHE_DIR": str(tmp_path / "own")}
     walk.run("declared", fills=True, **own)
-    shutil.rmtree(tmp_path / "own" / "v1" / "cpu" / "eager_calls", ignore_errors=True)
+    shutil.rmtree(tmp_path / "own" / LAYOUT / "cpu" / "eager_calls", ignore_errors=True)
     assert set(walk.run("op", **own)["kjit"]) == OP
 
 

@@ -1,4 +1,4 @@
-"""A torch that lacks what ops rely on, without a promise, is an error that says so where the first op is defined."""
+"""A torch that lacks an undocumented part which ops rely on is an error where the first op is defined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.warm: what a server needs is loaded before its first request, and failures are reported."""
+"""kjit.warm: modules are loaded before a server's first request, and failures are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops of every pattern, and of every shape of signature that it serves: what the tests of scaffolds write and try."""
+"""Ops of every pattern with every form of signature that it serves, for the tests of scaffolds."""
 
 from __future__ import annotations
 

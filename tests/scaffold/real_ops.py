@@ -1,4 +1,4 @@
-"""Ops that inference engines have, with the math that their authors would write into what `kjit new` gives them."""
+"""Ops of inference engines, with the math that their authors would put into the output of `kjit new`."""
 
 from __future__ import annotations
 

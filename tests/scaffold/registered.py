@@ -1,4 +1,4 @@
-"""Ops as `kjit new` writes them, registered with PyTorch."""
+"""Ops of `kjit new`, registered with PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.scaffold.cases: with what the test of an op calls it, and what it holds the results against."""
+"""kjit.scaffold.cases: the arguments of an op's test, and its expected results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def generated_test(root: Path, op: Op) -> str:
 
 
 def defined_in(text: str, *names: str) -> dict[str, Any]:
-    """What of these functions a generated file defines at its top."""
+    """The top-level functions of these names in a generated file."""
     namespace: dict[str, Any] = {"Any": Any, "kjit": kjit, "math": math, "torch": torch}
     chosen = ast.parse(text)
     chosen.body = [node for node in chosen.body if isinstance(node, ast.FunctionDef) and node.name in names]
@@ -39,7 +39,7 @@ def defined_in(text: str, *names: str) -> dict[str, Any]:
 
 
 def attributes_in(text: str) -> dict[str, Any]:
-    """What the class of tests in a generated test says of the op."""
+    """The attributes of the class in a generated test."""
     (of_tests,) = (node for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
     assignments = ast.Module([node for node in of_tests.body if isinstance(node, ast.Assign)], [])
     attributes: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What the docstring of a scaffolded wrapper claims, held against what the signature allows."""
+"""The claims of a scaffolded wrapper's docstring, compared with the signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kjit new` writes: formatted, typed, without a warning; it builds, and its own tests pass."""
+"""The output of `kjit new`: formatted, typed, without warnings; it builds, and its own tests pass."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 LINTS = "A,ARG,B,BLE,C4,E,F,I,ISC,N,PIE,PLE,PYI,RET,RUF,SIM,T20,UP,W"
-"""What ruff selects for kjit's own code."""
+"""The rules that ruff selects for kjit's own code."""
 
 BROKEN_BY_FORMATTERS = {
     "weigh",
@@ -206,11 +206,15 @@ def check_together(project: Path, ops: Sequence[Op], device: str, variants: int 
     toolchain = Toolchain.for_target(target)
     if device == "cpu":
         flags = [*cxx_flags(toolchain, spec), "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+        if toolchain.cxx.family == "clang":
+            # Random math adds numbers that its type cannot hold exactly, such as 2^63 - 1 to a double.
+            flags.append("-Wno-implicit-const-int-float-conversion")
         command = [toolchain.cxx.path, *flags, unit]
     else:
         flags = [flag for flag in nvcc_flags(toolchain, spec) if not flag.startswith("-gencode")]
         assert toolchain.cuda is not None
-        flags += ["-arch=compute_90a", "-Werror=all-warnings", "-ptx", "-o", "unit.ptx"]
+        # Warnings come before what cicc optimises.
+        flags += ["-arch=compute_90a", "-Werror=all-warnings", "-Xcicc", "-O0", "-ptx", "-o", "unit.ptx"]
         command = [toolchain.cuda.nvcc.path, *flags, unit]
     run(*command, cwd=project)
 
@@ -265,8 +269,8 @@ def test_nvcc_has_no_warning(project: Path, pattern: str) -> None:
 @pytest.mark.parametrize(
     "op",
     [
-        *named("mixed", "add_norm", "embed"),
-        *(pytest.param(op, marks=pytest.mark.nightly) for op in named("weigh", "row_rms", "norm_")),
+        *named("add_norm"),
+        *(pytest.param(op, marks=pytest.mark.nightly) for op in named("mixed", "embed", "weigh", "row_rms", "norm_")),
     ],
     ids=lambda op: op.name,
 )
@@ -308,8 +312,14 @@ def test_each_vector_of_a_row_is_read_by_one_load(project: Path, dtype: str) -> 
 
 @pytest.mark.nvcc
 @pytest.mark.needs("clangd")
-def test_an_editor_finds_no_error(project: Path) -> None:
-    write_all(project, named("add3_min", "add_norm", "embed"))
+@pytest.mark.parametrize(
+    # tests/test_editor.py has ops of two other patterns.
+    "op",
+    [*named("add_norm"), *(pytest.param(op, marks=pytest.mark.nightly) for op in named("add3_min", "embed"))],
+    ids=lambda op: op.name,
+)
+def test_an_editor_finds_no_error(project: Path, op: Op) -> None:
+    op.write(project)
     run(sys.executable, "-m", "kjit", "clangd", cwd=project)
     for kernel in sorted(find_project(project).csrc_dir.iterdir()):
         command = [BIN / "clangd", f"--check={kernel}"]
@@ -338,32 +348,39 @@ them, and the code for PyTorch is the same for all patterns."""
 FINISHED = [pattern for pattern in PATTERNS if pattern != "custom"]
 """The patterns whose ops compute something before anybody changes them."""
 
-CHOSEN = ("bump_", "mixed", "gate_halves", "add_norm", "embed", "store_kv")
+CHOSEN = ("bump_", "mixed", "add_norm", "embed", "store_kv")
 """Ops that are tested each time, of each pattern but `minimal`, of which tests/cli/test_rm_and_mv.py tests one; their
 kernels are the headers', which have tests of their own. Among them are those of `WITH_TORCH_COMPILE`, but for one."""
 
 LARGE = ("0000", "0003")
-"""What the ids of large shapes end in: 20_000, 40_003, 100_003."""
+"""The last digits of large shapes in ids: 20_000, 40_003, 100_003."""
 
 BOTH = "cpu" if torch.cuda.is_available() else "cuda,cpu"
 """The devices of ops whose kernels are run, those for CUDA in the simulator; the tests of kjit's own ops and
 tools/scaffold_matrix.py use the GPU."""
 
 
-def run_tests(forked: Forks, project: Path, selected: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+def run_tests(
+    forked: Forks, project: Path, selected: str, *options: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run the tests of a project in one process, with a line for each that failed."""
-    options = ["-q", "-rfs", "-p", "no:cacheprovider", "-k", selected]
+    options = ("-q", "-rfs", "-p", "no:cacheprovider", *options, "-k", selected)
     return forked.pytest(*options, cwd=project, COLUMNS="300", **environment)
 
 
 def pass_their_tests(
-    forked: Forks, project: Path, ops: Sequence[Op], with_torch_compile: Sequence[str] = (), without: Sequence[str] = ()
+    forked: Forks,
+    project: Path,
+    ops: Sequence[Op],
+    *options: str,
+    with_torch_compile: Sequence[str] = (),
+    without: Sequence[str] = (),
 ) -> None:
     write_all(project, ops)
     others = " and ".join(f"not {word}" for word in ("compile", "torch_library", *without))
     others += f" and not (sim and ({' or '.join(LARGE)}))"
     whole = f" or ({' or '.join(with_torch_compile)}) and not compiles_without_a_gpu" if with_torch_compile else ""
-    done = run_tests(forked, project, others + whole)
+    done = run_tests(forked, project, others + whole, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\d+ passed", done.stdout)
 
@@ -371,9 +388,20 @@ def pass_their_tests(
 FUZZ = f"import runpy\nrunpy.run_path({str(REPOSITORY / 'tools' / 'scaffold_fuzz.py')!r}, run_name='__main__')"
 
 
-def agree_in_random_cases(forked: Forks, project: Path, device: str, cases: int = 20, **environment: str) -> None:
+QUICKLY = f"""
+import pytest, sys
+sys.path.append({str(REPOSITORY / "tests")!r})
+import quick_simulator
+quick_simulator.compile_quickly(pytest.MonkeyPatch())
+"""
+"""The first lines of a script that uses the modules that a run of pytest with `quick_simulator` has compiled."""
+
+
+def agree_in_random_cases(
+    forked: Forks, project: Path, device: str, cases: int = 20, *, first: str = "", **environment: str
+) -> None:
     options = ["--device", device, "--cases", cases, "--elements", 20000]
-    done = forked.run(FUZZ, "--project", project, *options, cwd=project, **environment)
+    done = forked.run(first + FUZZ, "--project", project, *options, cwd=project, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     ops = len(list((project / "benchmarks").glob("bench_*.py")))
     assert len(re.findall(rf"^\w+: {cases} cases, 0 failed$", done.stdout, re.MULTILINE)) == ops
@@ -387,20 +415,30 @@ def test_the_fuzzer_refuses_an_op_that_is_not_there(project: Path, forked: Forks
 
 
 @pytest.mark.parametrize(
-    "ops",
+    ("ops", "with_torch_compile"),
     [
-        # Every dtype comes with several ops: which an op has changes a list in its wrapper.
-        pytest.param(with_one_dtype(named(*CHOSEN)), id="some"),
+        # Every dtype comes with several ops: which an op has changes a list in its wrapper. One of these two writes to
+        # its input, and the other has several outputs.
+        pytest.param(with_one_dtype(named(*CHOSEN)), WITH_TORCH_COMPILE[:2], id="some"),
         *(
-            pytest.param([op for op in OPS if op.pattern == pattern], id=pattern, marks=pytest.mark.nightly)
+            pytest.param(
+                [op for op in OPS if op.pattern == pattern], WITH_TORCH_COMPILE, id=pattern, marks=pytest.mark.nightly
+            )
             for pattern in FINISHED
         ),
     ],
 )
-def test_the_tests_of_ops_pass(project: Path, ops: Sequence[Op], forked: Forks) -> None:
-    pass_their_tests(forked, project, [replace(op, devices=BOTH) for op in ops], WITH_TORCH_COMPILE)
+def test_the_tests_of_ops_pass(
+    project: Path,
+    ops: Sequence[Op],
+    with_torch_compile: Sequence[str],
+    forked: Forks,
+    quick_simulator: list[str],
+) -> None:
+    with_kernels = [replace(op, devices=BOTH) for op in ops]
+    pass_their_tests(forked, project, with_kernels, *quick_simulator, with_torch_compile=with_torch_compile)
     for device in BOTH.split(","):
-        agree_in_random_cases(forked, project, device)
+        agree_in_random_cases(forked, project, device, first=QUICKLY if quick_simulator else "")
     # All that is only written goes past the caches.
     agree_in_random_cases(forked, project, "cpu", cases=10, **{CPU_CACHE_BYTES: "1"})
 
@@ -421,12 +459,12 @@ def test_the_tests_of_rare_ops_and_random_signatures_pass(project: Path, numbers
     [pytest.param(CUSTOM[2:5], id="some"), pytest.param(CUSTOM, id="all", marks=pytest.mark.nightly)],
 )
 def test_an_op_with_a_kernel_of_its_own_fails_in_the_reference_that_is_to_be_written_alone(
-    project: Path, custom: Sequence[Op], forked: Forks
+    project: Path, custom: Sequence[Op], forked: Forks, quick_simulator: list[str]
 ) -> None:
     devices = ("cpu", "cuda", "cuda,cpu")
     ops = [replace(op, devices=devices[number % 3]) for number, op in enumerate(custom)]
     write_all(project, with_one_dtype(ops))
-    done = run_tests(forked, project, "not compile")
+    done = run_tests(forked, project, "not compile", *quick_simulator)
     failed = re.findall(
         r"^FAILED .*::(\w+).* - Failed: .*/test_(\w+)\.py:\d+: write what `(\w+)` computes", done.stdout, re.M
     )
@@ -446,7 +484,9 @@ def test_without_gpu_and_simulator_the_tests_of_a_cuda_op_compile_it_and_skip_th
     assert "needs an NVIDIA GPU" in done.stdout
 
 
-def test_changed_math_is_noticed_and_passes_with_the_same_change_of_the_reference(project: Path, forked: Forks) -> None:
+def test_changed_math_is_noticed_and_passes_with_the_same_change_of_the_reference(
+    project: Path, forked: Forks, quick_simulator: list[str]
+) -> None:
     """With math that gives NaN and infinity, too; and with rows that nothing may copy any more, as they are no longer
     those of the table."""
     csrc = find_project(project).csrc_dir
@@ -463,7 +503,7 @@ def test_changed_math_is_noticed_and_passes_with_the_same_change_of_the_referenc
     ):
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
-    done = run_tests(forked, project, "agrees")
+    done = run_tests(forked, project, "agrees", *quick_simulator)
     failed = re.findall(r"^FAILED tests/(\w+)\.py::.*-(\w+)\] - (.*)", done.stdout, re.MULTILINE)
     on_a_gpu = "cuda" if torch.cuda.is_available() else "sim"
     assert {(test, device) for test, device, _ in failed} == {("test_scale", "cpu"), ("test_scale", on_a_gpu)}

@@ -1,4 +1,4 @@
-"""kjit.scaffold.patterns: which signatures a pattern serves, and what a refusal offers."""
+"""kjit.scaffold.patterns: the signatures that a pattern serves, and the suggestions for others."""
 
 from __future__ import annotations
 

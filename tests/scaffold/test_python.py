@@ -1,4 +1,4 @@
-"""kjit.scaffold.python: what the wrapper of an op does before its kernel is called."""
+"""kjit.scaffold.python: a wrapper's code before the call of its kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kjit.scaffold.new import scaffold_op
 
 
 def wrapper_of(root: Path, signature: str) -> dict[str, Any]:
-    """What the generated wrapper of an op defines."""
+    """The names that the generated wrapper of an op defines."""
     scaffold = scaffold_op("split", signature, pattern="custom", start=root)
     (wrapper,) = (file for file in scaffold.files.files if file.path.name == "split.py")
     namespace: dict[str, Any] = {"__name__": "of_test_python.split", "__file__": str(wrapper.path)}
@@ -49,7 +49,7 @@ def shape_of_new(root: Path, signature: str) -> Callable[..., tuple[int, ...]]:
 def test_an_output_is_allocated_for_any_shape_of_the_inputs(
     tmp_path: Path, signature: str, given: list[Any], allocated: tuple[int, ...]
 ) -> None:
-    """Where no size would do, the checks in C++ have the error, and name the argument."""
+    """If no size is valid, the checks in C++ raise the error, with the name of the argument."""
     assert shape_of_new(tmp_path, signature)(*given) == allocated
 
 

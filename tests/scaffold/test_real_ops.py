@@ -1,4 +1,4 @@
-"""Ops of inference engines are scaffolded, built and right, once their math is written where the scaffold says."""
+"""Ops of inference engines are scaffolded and built, and correct once their math is in the marked places."""
 
 from __future__ import annotations
 
@@ -35,10 +35,12 @@ CHOSEN = ("quantise_groups", "top_k", "gather_layers_")
         pytest.param(REAL, id="all", marks=pytest.mark.nightly),
     ],
 )
-def test_with_their_math_they_pass_their_tests(project: Path, ops: Sequence[RealOp], forked: Forks) -> None:
+def test_with_their_math_they_pass_their_tests(
+    project: Path, ops: Sequence[RealOp], forked: Forks, quick_simulator: list[str]
+) -> None:
     for real in ops:
         real.write(project, PACKAGE)
-    options = ["-q", "-rf", "-p", "no:cacheprovider", "-k", "not compile and not torch_library"]
+    options = ["-q", "-rf", "-p", "no:cacheprovider", *quick_simulator, "-k", "not compile and not torch_library"]
     simulated = {} if torch.cuda.is_available() else {"KJIT_SIM": "1"}
     done = forked.pytest(*options, cwd=project, **simulated)
     assert done.returncode == 0, done.stdout

@@ -1,4 +1,4 @@
-"""kjit's own ops are what `kjit new` writes today: what one of them needs, the templates learn."""
+"""kjit's own ops are the output of `kjit new`: if one needs something more, the templates get it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the signature language can say, PyTorch takes as an op, and what PyTorch cannot take is refused."""
+"""Every signature of the language is valid for PyTorch's registration, or rejected."""
 
 from __future__ import annotations
 

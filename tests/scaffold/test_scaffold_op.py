@@ -1,4 +1,4 @@
-"""kjit.scaffold.new: what is written for an op, and what is refused."""
+"""kjit.scaffold.new: the files of an op, and errors."""
 
 from __future__ import annotations
 

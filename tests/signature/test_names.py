@@ -1,4 +1,4 @@
-"""kjit.signature.names: which names are refused, and that every refusal names one that would do."""
+"""kjit.signature.names: rejected names, each with a suggestion that is valid."""
 
 from __future__ import annotations
 

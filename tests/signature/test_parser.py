@@ -1,4 +1,4 @@
-"""kjit.signature.parser: what is read, what is refused, and where the caret stands."""
+"""kjit.signature.parser: signatures, errors, and the position of the caret."""
 
 from __future__ import annotations
 
@@ -374,7 +374,7 @@ OFFER = re.compile(
 
 
 def followed(text: str, error: SignatureError) -> Signature:
-    """What the signature is with the first form that the hint offers in place of the part with the caret."""
+    """The signature after the part at the caret is replaced by the first form in the hint."""
     parts = re.split(r"(, (?![^\[]*\])| -> )", text)
     starts = [sum(map(len, parts[:number])) for number in range(len(parts))]
     at = max(number for number, start in enumerate(starts[::2]) if start <= error.column) * 2

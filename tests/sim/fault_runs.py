@@ -1,4 +1,4 @@
-"""Runs of the cases of fault_cases.cuh, and what comes of each."""
+"""Runs of the cases of fault_cases.cuh, and their outcomes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load(folder: str, mode: str) -> Any:
 
 
 def run(module: Any, case: str) -> dict[str, Any]:
-    """What the case raised, and whether a correct kernel works after it."""
+    """The error of a case, and whether a correct kernel works after it."""
     report = ""
     try:
         module[case](torch.zeros(128))

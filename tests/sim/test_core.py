@@ -1,4 +1,4 @@
-"""The simulator's core: the model of threads, what CUDA has beside kjit's headers, and reports of mistakes."""
+"""The simulator's core: the model of threads, CUDA's features beside kjit's headers, reports of mistakes."""
 
 from __future__ import annotations
 

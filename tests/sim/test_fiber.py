@@ -1,4 +1,4 @@
-"""Every way to change stacks: the assembly of each processor, and what takes its place on others."""
+"""Every way to switch stacks: the assembly of each processor, and the portable replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would end the process on a CPU, or never end, is an error of the launch, and the process goes on."""
+"""Faults that would end or hang a process on a CPU are errors of the launch, and the process continues."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from forked import Forks
 
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
+from kjit.runtime import LAYOUT
 from kjit.spec import Target
 
 HERE = Path(__file__).parent
@@ -87,7 +88,7 @@ class Runs:
         return self._forked.run(start + code, KJIT_SIM_TIMEOUT="0.2", KJIT_SIM_THREADS="2")
 
     def cases(self, *cases: str) -> dict[str, Any]:
-        """What came of each case, one after another in one process."""
+        """The outcomes of several cases in one process."""
         done = self.code(f"import json\nprint('\\n' + json.dumps({{case: run(module, case) for case in {cases!r}}}))")
         assert done.returncode == 0, done.stderr
         outcomes: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -197,7 +198,7 @@ assert (tiny * 1).item() == 0
 
 
 def test_two_modules_keep_to_their_own_faults(runs: Runs, tmp_path: Path) -> None:
-    place = Path("v1", runs.mode, "fault_cases")
+    place = Path(LAYOUT, runs.mode, "fault_cases")
     (tmp_path / "other" / place).parent.mkdir(parents=True)
     shutil.copytree(runs.folder / place, tmp_path / "other" / place)
     code = f"""

@@ -1,4 +1,4 @@
-"""tools/faults.py for a short while: whatever fault comes, nothing wrong is loaded, nothing hangs, nothing crashes."""
+"""tools/faults.py, for a short time: with any fault nothing wrong is loaded, nothing hangs, and nothing crashes."""
 
 from __future__ import annotations
 

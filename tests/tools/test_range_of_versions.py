@@ -1,4 +1,4 @@
-"""tools/test_range.py: what it runs, and that nothing which was not run is said to have passed."""
+"""tools/test_range.py: its runs, and that only tests which ran are reported as passed."""
 
 from __future__ import annotations
 

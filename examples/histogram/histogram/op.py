@@ -1,4 +1,4 @@
-"""A wrapper written by hand: one function says what is built, the other is called."""
+"""A wrapper written by hand: one function declares the modules, the other is called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a GPU where there is one, else in kjit's simulator, which reports races and reads out of bounds."""
+"""The op on a GPU, or without one in kjit's simulator, which reports races and accesses out of bounds."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@
 #include <kjit/tensor.cpp>
 #include <kjit/utils.cpp>
 
+#include <kjit/detail/pattern_call.cpp>
+
 /// Stores the findings of `teach` in kjit/runtime/exported.py.
 KJIT_EXPORT(_kjit_know_lazy_bits, [](std::uint64_t object_deleter, std::uint64_t dlpack_deleter, std::uint64_t offset,
                                      std::uint64_t conjugate, std::uint64_t opposite) {

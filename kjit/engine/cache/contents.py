@@ -7,7 +7,8 @@
     <cache>/v1/recalls/                  artifacts by request (recall_writer.py)
     <cache>/v1/size                      the size of all, if it is limited (limit.py)
 
-Only this module and store.py know this layout (support.py and memo.py each keep files of their own in it).
+Only this module and store.py depend on this layout (support.py and memo.py each keep files of their own in it).
+`v1` is `kjit.runtime.LAYOUT`.
 """
 
 from __future__ import annotations
@@ -78,17 +79,19 @@ class Contents:
     """The contents of one cache folder.
 
     Args:
+        root: the cache folder.
         is_shared: the folder is filled by somebody else. It is only read, and only its owner is trusted.
     """
 
     def __init__(self, root: Path, *, is_shared: bool = False) -> None:
         self.root = root
         self.is_shared = is_shared
-        self._v1 = root / LAYOUT
+        self.layout = root / LAYOUT
+        """The folder with everything compiled."""
 
     def entries(self) -> Iterator[Entry]:
         """All artifacts, including damaged ones, in the order of their folders. Links are not followed."""
-        for target in subfolders(self._v1):
+        for target in subfolders(self.layout):
             if target.name in _NO_TARGETS:
                 continue
             name = _target_in(target.name)
@@ -123,7 +126,7 @@ class Contents:
         """The paths in this cache that others can change, and how; for artifacts see `read`."""
         artifacts = {entry.path for entry in self.entries()}
         owners = self._owners()
-        waiting = [str(self.root), str(self._v1)]
+        waiting = [str(self.root), str(self.layout)]
         while waiting:
             path = waiting.pop()
             try:
@@ -165,7 +168,7 @@ class Contents:
     def build_seconds(self, op: str) -> dict[tuple[str, str], float]:
         """Seconds of the latest build of each variant of `op` that is in the cache, by target and label."""
         last: dict[tuple[str, str], tuple[float, float]] = {}
-        for target in subfolders(self._v1):
+        for target in subfolders(self.layout):
             if target.name in _NO_TARGETS:
                 continue
             for key1 in subfolders(f"{target.path}/{op}"):
@@ -179,7 +182,7 @@ class Contents:
 
     def sweep(self) -> int:
         """Remove the staging folders of processes that have ended, and return how many there were."""
-        return staging.sweep(self._v1 / STAGING)
+        return staging.sweep(self.layout / STAGING)
 
     def sweep_recalls(self, *, every: bool = False) -> int:
         """Delete the recall records of removed artifacts, and return the bytes that were freed.
@@ -193,7 +196,7 @@ class Contents:
         try:
             return recall_writer.sweep(str(self.root), every=every)
         except OSError as error:
-            raise not_removed(self._v1 / _RECALLS, error) from None
+            raise not_removed(self.layout / _RECALLS, error) from None
 
     def recalls_size(self) -> int:
         """The bytes of all recall records."""
@@ -203,7 +206,7 @@ class Contents:
         """The files of the code shared by all modules (written by support.py; a build creates them again)."""
         return [
             Path(entry.path)
-            for folder in subfolders(self._v1 / _SUPPORT)
+            for folder in subfolders(self.layout / _SUPPORT)
             for entry in scan(folder.path)
             if _SUPPORT_FILE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
         ]
@@ -248,7 +251,7 @@ class Contents:
 
     def note_text(self, size: int) -> None:
         """Count a new text of `size` bytes."""
-        limit.note_added(self._v1 / limit.COUNT, size)
+        limit.note_added(self.layout / limit.COUNT, size)
 
     def forget_text(self, folder: str) -> None:
         """Remove one folder of texts; it is written again when it is needed."""
@@ -267,9 +270,9 @@ class Contents:
             CacheError: a record of one cannot be deleted.
         """
         try:
-            failures.forget_all(self._v1 / FAILURES)
+            failures.forget_all(self.layout / FAILURES)
         except OSError as error:
-            raise not_removed(self._v1 / FAILURES, error) from None
+            raise not_removed(self.layout / FAILURES, error) from None
 
     def _owners(self) -> tuple[int, ...]:
         """The users who may have filled this cache."""
@@ -281,7 +284,7 @@ class Contents:
             return own_users()  # it does not exist
 
     def _remove_lock(self, key1: str) -> None:
-        path = self._v1 / LOCKS / f"{key1}.lock"
+        path = self.layout / LOCKS / f"{key1}.lock"
         if path.parent.is_symlink():
             return
         with contextlib.suppress(OSError):

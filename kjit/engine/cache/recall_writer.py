@@ -109,9 +109,9 @@ def _record(variant: Variant, artifact: Artifact, root: str, installed: Installe
     found = match(artifact.path, key, own_users())
     if isinstance(found, str) or found.is_outdated:
         return None
-    said, where = found.record, key.anchors.absolute
-    assert isinstance(said, Record)  # of `match`
-    reads = said.reads
+    record, where = found.record, key.anchors.absolute
+    assert isinstance(record, Record)  # of `match`
+    reads = record.reads
     headers = _outside(installed, [(where(row.anchor, row.path), *row[2:]) for row in reads.headers])
     folders = _outside(installed, [(where(row.anchor, row.path), row.inode, row.ctime_ns) for row in reads.folders])
     sought = tuple((where(row.anchor, row.path), row.is_there) for row in reads.sought)
@@ -122,8 +122,8 @@ def _record(variant: Variant, artifact: Artifact, root: str, installed: Installe
         return None
     return (
         os.path.relpath(artifact.path, f"{root}/{LAYOUT}"),
-        said["size"],
-        said["crc32"],
+        record["size"],
+        record["crc32"],
         tuple((source.path, source.size, source.digest) for source in key.sources),
         *recall.packed(headers),
         recall.flat(folders),

@@ -122,7 +122,7 @@ class Store(Contents):
         """
         store = _store(env.cache_dir() if root is None else root, asks_shared=root is None)
         refuse_unsafe(store.root, follow=True)
-        refuse_unsafe(store._v1, follow=False, root=store.root)
+        refuse_unsafe(store.layout, follow=False, root=store.root)
         return store
 
     def writable(self, *, must_last: bool = False) -> Store:
@@ -157,10 +157,10 @@ class Store(Contents):
     def _why_not_writable(self) -> str | None:
         env.cache_max_size()  # an invalid value is reported before a compile
         try:
-            for folder in (self._v1 / LOCKS, self._v1 / STAGING):
+            for folder in (self.layout / LOCKS, self.layout / STAGING):
                 make_private(folder)
                 refuse_unsafe(folder, follow=False, root=self.root)
-            return None if os.access(self._v1 / STAGING, os.W_OK | os.X_OK) else "it is read-only"
+            return None if os.access(self.layout / STAGING, os.W_OK | os.X_OK) else "it is read-only"
         except (FileExistsError, NotADirectoryError):
             raise CacheError(
                 f"The cache folder '{self.root}' cannot be made, because there is a file in its place.",
@@ -217,7 +217,7 @@ class Store(Contents):
 
     def distrusted(self) -> str | None:
         """Why nothing is loaded from this shared cache; None if it is used, or does not exist."""
-        return distrust(self.root, follow=True) or distrust(self._v1)
+        return distrust(self.root, follow=True) or distrust(self.layout)
 
     def _find_here(self, key: Key) -> Lookup:
         folder = self._folder(key)
@@ -253,7 +253,7 @@ class Store(Contents):
         Raises:
             CancelledError: `cancel` was set during the wait.
         """
-        with locks.hold(self._v1 / LOCKS / f"{key.key1}.lock", f"builds {key.variant.label}", cancel):
+        with locks.hold(self.layout / LOCKS / f"{key.key1}.lock", f"builds {key.variant.label}", cancel):
             yield
 
     @contextlib.contextmanager
@@ -264,7 +264,7 @@ class Store(Contents):
             CacheError: the disk is full.
         """
         self.sweep()
-        with staging.staging_folder(self._v1 / STAGING) as folder:
+        with staging.staging_folder(self.layout / STAGING) as folder:
             yield folder
 
     def _copy(self, artifact: Artifact, key: Key) -> Artifact | None:
@@ -335,19 +335,19 @@ class Store(Contents):
 
     def remember_failure(self, key: Key, toolchain: Toolchain, refusal: Refusal, start: Start) -> None:
         """Record that the compile for `key` failed, if it will fail again. See `failures.remember`."""
-        failures.remember(self._v1 / FAILURES, self.root, key, toolchain, refusal, start)
+        failures.remember(self.layout / FAILURES, self.root, key, toolchain, refusal, start)
 
     def recall_failure(self, key: Key) -> Mapping[str, str] | None:
         """The compilers' output of the failed compile for `key`, if it would fail again. See `failures.recall`."""
-        return failures.recall(self._v1 / FAILURES, self.root, key)
+        return failures.recall(self.layout / FAILURES, self.root, key)
 
     def _make_room(self, added: Artifact) -> None:
-        limit.make_room(self, self._v1 / limit.COUNT, added)
+        limit.make_room(self, self.layout / limit.COUNT, added)
 
     def _folder(self, key: Key) -> str:
         variant = key.variant
         # No colon in the name: it is special in depfiles, PATH-like variables and some file systems.
-        return f"{self._v1}/{str(variant.target).replace(':', '-')}/{variant.spec.name}/{key.key1}"
+        return f"{self.layout}/{str(variant.target).replace(':', '-')}/{variant.spec.name}/{key.key1}"
 
     def _refusal(self, folder: str) -> str | None:
         """Why nothing is loaded from `folder` of this shared cache; None if it is used, or does not exist.
@@ -360,7 +360,7 @@ class Store(Contents):
             raise CacheError(
                 f"The shared cache '{self.root}' is not used, because others could change the code that you load: "
                 f"{refusal}.",
-                hint=f"its owner can `chmod -R go-w {self.root}`; or take it out of {env.SHARED_CACHE_DIR}",
+                hint=f"its owner can `chmod -R go-w {self.root}`; or remove it from {env.SHARED_CACHE_DIR}",
             )
         try:
             owner = os.stat(self.root).st_uid
@@ -427,7 +427,7 @@ class Store(Contents):
             if isinstance(self._check(str(folder), key), Artifact):
                 return
             with contextlib.suppress(FileNotFoundError):
-                os.rename(folder, staging.spare_name(self._v1 / STAGING))
+                os.rename(folder, staging.spare_name(self.layout / STAGING))
         raise CacheError(f"'{folder}' cannot be made: another process keeps removing it.")
 
 

@@ -49,7 +49,7 @@ from kjit.engine.diagnostics.printed import (
 )
 from kjit.engine.key.anchors import straight
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
-from kjit.engine.toolchain.nvrtc import Nvrtc, OnlyNvccError
+from kjit.engine.toolchain.nvrtc import PROGRAMS, Nvrtc, OnlyNvccError
 from kjit.engine.toolchain.programs import find_launcher
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, ToolchainError
@@ -139,7 +139,7 @@ def compile_variant(
     if not is_known:
         two_halves.remember_nvcc(variant.spec, nvrtc, reason, word)
     # Another version of kjit's programs might compile it with NVRTC.
-    others = (*built.others, *two_halves.PROGRAMS)
+    others = (*built.others, *PROGRAMS)
     return replace(built, others=others, seconds=time.perf_counter() - started, why_nvcc=reason)
 
 
@@ -193,7 +193,7 @@ def _compile(
             extra = {"TMPDIR": str(temporary)} if launcher is None else {**LAUNCHER_ENVIRONMENT, "TMPDIR": plain_root()}
             done = run_steps(made, jobs * halves, folder, extra, cancel, toolchain.nvrtc)
             read = partial(restored, folder, links)
-            logs = [two_halves.said(step, read(step.log), read) for step in made]
+            logs = [two_halves.shown_output(step, read(step.log), read) for step in made]
             keep_support(folder, made, done)
             if done.returncode != 0 and toolchain.nvrtc is not None and toolchain.has_light_headers:
                 two_halves.refuse_light_headers(made, logs, read)
@@ -215,12 +215,12 @@ def _compile(
                         on_refusal(refusal)
                 raise error
             if not (folder / library.name).is_file():
-                said = logs[-1].strip() or "none"
+                output = logs[-1].strip() or "none"
                 raise CompileError(
-                    f"{variant.label} does not link.\nThe linker made no library. Its output: {said}",
+                    f"{variant.label} does not link.\nThe linker made no library. Its output: {output}",
                     log="".join(logs),
                     command=steps[-1].command,
-                    hint="take out the flag in extra_ldflags that keeps it from linking",
+                    hint="remove the flag in extra_ldflags that keeps it from linking",
                 )
             headers = headers_read(folder, steps, links)
             linked = brought_in(links.restore(read_text(folder / steps[-1].depfile)), toolchain)
@@ -267,7 +267,7 @@ def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
     """The output of the commands, with the compilers' warnings before that of a failed link: one may be the cause."""
     *compiled, (link, log) = printed
     if "undefined" in log:
-        log = "".join([*(said for _, said in compiled if "warning" in said), log])
+        log = "".join([*(output for _, output in compiled if "warning" in output), log])
     return [*compiled, (link, log)]
 
 
@@ -313,9 +313,9 @@ def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
                 environment = {**os.environ, "LC_ALL": "C"}
                 done = run(each.arguments, folder, environment, None)
                 if done.returncode != 0:
-                    said = f"FAILED: {each.output} "
+                    failed = f"FAILED: {each.output} "
                     raise explain(
-                        variant, toolchain, folder, steps, [(each, links.restore(done.stdout))], links, said, False
+                        variant, toolchain, folder, steps, [(each, links.restore(done.stdout))], links, failed, False
                     )
             texts.append(restored(folder, links, step.output).rstrip("\0"))
     return "\n".join(texts)

@@ -63,14 +63,16 @@ def compile_half(
     is_short = short_headers.are_read(unit)
     if is_short and not short_headers.suffice(unit):
         unit, is_short = _with_whole_headers(preprocess, source), False
-    done, said, content = _compile_unit(nvrtc, unit, source, output, (library, builtins), options, headers, threads)
-    if not done and is_short and short_headers.may_have_failed(unit, said):
+    done, messages, content = _compile_unit(nvrtc, unit, source, output, (library, builtins), options, headers, threads)
+    if not done and is_short and short_headers.may_have_failed(unit, messages):
         unit = _with_whole_headers(preprocess, source)
-        done, said, content = _compile_unit(nvrtc, unit, source, output, (library, builtins), options, headers, threads)
+        done, messages, content = _compile_unit(
+            nvrtc, unit, source, output, (library, builtins), options, headers, threads
+        )
     if done:
         with open(output, "wb") as file:
             file.write(content)
-    return done, "".join(_RESOURCES.findall(said)) if done and is_silent else said
+    return done, "".join(_RESOURCES.findall(messages)) if done and is_silent else messages
 
 
 def _read(path: str) -> str:
@@ -79,11 +81,11 @@ def _read(path: str) -> str:
 
 
 class PreprocessorError(Exception):
-    """The preprocessor failed; `said` is its output."""
+    """The preprocessor failed; `output` is its output."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(said)
-        self.said = said
+    def __init__(self, output: str) -> None:
+        super().__init__(output)
+        self.output = output
 
 
 def _with_whole_headers(preprocess: str, source: str) -> str:
@@ -96,14 +98,14 @@ def _with_whole_headers(preprocess: str, source: str) -> str:
 
     from kjit.engine.compile.host_compiler import run
 
-    said = f"{source}.said"
-    handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    messages = f"{source}.messages"
+    handle = os.open(messages, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         status = run([*shlex.split(preprocess), short_headers.FULL], handle)
     finally:
         os.close(handle)
     if status != 0:
-        raise PreprocessorError(_read(said))
+        raise PreprocessorError(_read(messages))
     return _read(source)
 
 
@@ -153,10 +155,10 @@ def precompile(library: str, builtins: str, source: str, ahead: str, path: str, 
     try:
         nvrtc = _load(library, builtins)
         text = f"{_INCLUDE}#pragma nv_hdrstop\n"
-        done, said, _ = _compile(nvrtc, source, text, [*options, *_QUIET, f"--create-pch={path}"], "", ahead)
+        done, messages, _ = _compile(nvrtc, source, text, [*options, *_QUIET, f"--create-pch={path}"], "", ahead)
     except OSError:
         return False
-    return done and "warning" not in said and os.path.exists(path)
+    return done and "warning" not in messages and os.path.exists(path)
 
 
 # The name of the precompiled prefix, which the rest of a unit includes.
@@ -190,13 +192,13 @@ def _compile(
     try:
         words = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
         result = nvrtc.nvrtcCompileProgram(program, len(options), words)
-        said = _content(nvrtc, program, "ProgramLog").replace(b"\0", b"").decode("utf-8", "surrogateescape")
-        said = _CONTINUED.sub("    ", said)  # as nvcc prints it
+        messages = _content(nvrtc, program, "ProgramLog").replace(b"\0", b"").decode("utf-8", "surrogateescape")
+        messages = _CONTINUED.sub("    ", messages)  # as nvcc prints it
         if result != _SUCCESS:
-            return False, said if said.strip() else f"nvrtc: error: {_words(nvrtc, result)}\n", b""
-        if _HOST_VARIABLE in said:
-            return False, said, b""
-        return True, said, _content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN")
+            return False, messages if messages.strip() else f"nvrtc: error: {_words(nvrtc, result)}\n", b""
+        if _HOST_VARIABLE in messages:
+            return False, messages, b""
+        return True, messages, _content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -247,11 +249,11 @@ def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None, t
         return 0
     source, output, preprocess, *options = rest
     try:
-        done, said = compile_half(library, builtins, source, output, preprocess, options, headers, threads)
+        done, messages = compile_half(library, builtins, source, output, preprocess, options, headers, threads)
     except PreprocessorError as error:
-        done, said = False, error.said
+        done, messages = False, error.output
     except OSError as error:
-        done, said = False, f"nvrtc: error: {error}\n"
+        done, messages = False, f"nvrtc: error: {error}\n"
     with open(log, "wb", closefd=False) as file:
-        file.write(said.encode("utf-8", "surrogateescape"))
+        file.write(messages.encode("utf-8", "surrogateescape"))
     return 0 if done else 1

@@ -61,6 +61,8 @@ _BOUNDS = re.compile(
     r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)"
     r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)\)"
 )
+# A keyword of CUDA, but not in `[[__gnu__::__noinline__]]` and `__attribute__((__noinline__))`.
+_NOINLINE = re.compile(r"__noinline__(?<![:(\w]__noinline__)(?<!, __noinline__)(?!\w)")
 # Only nvcc supports these: managed variables, runtime functions that take a variable by name, and device lambdas.
 _MANAGED = "__attribute__((managed))"
 _BY_SYMBOL = re.compile(r"cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size))(?=\s*[<(])")
@@ -80,6 +82,8 @@ _BOTH = "__host__ __device__ "
 
 # Assembler names of functions in the C library, and assembler directives in GCC's.
 _FOR_ASSEMBLER = re.compile(r'__asm__ ?\("" "\w+"\)|__asm \("\.globl \w+"\)')
+# Values of enumerations in GCC 15's <ios>, with an attribute that NVRTC rejects there.
+_UNUSED_VALUE = re.compile(r"(_S_\w+) __attribute__\(\(__unused__\)\) =")
 # In GCC's <ranges>, a default member initializer of an inner class that NVRTC rejects.
 _OF_ITSELF = "_OuterIter _M_i = _OuterIter();"
 # Declarations of templates of `std` in CUDA's C++ library, which expects no other C++ library under NVRTC.
@@ -95,6 +99,8 @@ def device_half(unit: str) -> str:
     """The preprocessed `unit`, rewritten for NVRTC."""
     unit = _OF_GCC.sub("\n", unit)
     unit = _FOR_ASSEMBLER.sub("", unit).replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};")
+    if "_S_noreplace" in unit:
+        unit = _UNUSED_VALUE.sub(r"\1 =", unit)
     if "tuple_size;" in unit:
         unit = _TUPLES.sub(r"\1", unit)
     pieces = []
@@ -335,6 +341,7 @@ def host_half(unit: str, *, is_for_clang: bool = False) -> str:
         start = function.end
     pieces.append(unit[start:])
     unit = _BOUNDS.sub("", _ATTRIBUTE.sub("", "".join(pieces)))
+    unit = _NOINLINE.sub("__attribute__((noinline))", unit)
     if is_for_clang:
         unit = _ANONYMOUS.sub(
             lambda match: match[0] if match["string"] else f"inline namespace _GLOBAL__N_1{match['space']}{{", unit

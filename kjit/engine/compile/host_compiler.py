@@ -97,8 +97,8 @@ def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> 
 def _tried(command: list[str], output: str, log: int, is_declared_alone: bool) -> bool:
     """Whether the compiler `command` succeeds and its object does not refer to CUDA's functions that are only declared.
     Its output is kept only then."""
-    said = f"{output}.said"
-    handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    messages = f"{output}.messages"
+    handle = os.open(messages, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         status = run(command, handle)
     finally:
@@ -109,7 +109,7 @@ def _tried(command: list[str], output: str, log: int, is_declared_alone: bool) -
         with open(output, "rb") as file:
             if any(map(is_of_cuda, kernels_object.undefined_in(file.read()))):
                 return False
-    with open(said, "rb") as file, open(log, "wb", closefd=False) as out:
+    with open(messages, "rb") as file, open(log, "wb", closefd=False) as out:
         out.write(file.read())
     return True
 
@@ -117,8 +117,8 @@ def _tried(command: list[str], output: str, log: int, is_declared_alone: bool) -
 def run(command: list[str], log: int) -> int:
     """Run `command` with its output to the file descriptor `log`, and return a shell's exit status. Not with
     `subprocess`, which takes longer to import than everything else here."""
-    said = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
-    process = os.posix_spawn(command[0], command, os.environ, file_actions=said, setsigdef=SIGNALS)
+    redirections = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
+    process = os.posix_spawn(command[0], command, os.environ, file_actions=redirections, setsigdef=SIGNALS)
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     return status if status >= 0 else 128 - status
 

@@ -128,11 +128,11 @@ class HostHeaders(Kept):
         with open(f"{path}.ii", "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(halves.host_half(ahead[1]))
         words = [*ahead[0], "-x", "c++-header", "-fpreprocessed", "-c", f"{path}.ii", "-o", path]
-        said = [
+        redirections = [
             (os.POSIX_SPAWN_OPEN, 1, f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ]
-        pid = os.posix_spawn(words[0], words, os.environ, file_actions=said, setsigdef=signals)
+        pid = os.posix_spawn(words[0], words, os.environ, file_actions=redirections, setsigdef=signals)
         self._making = pid, ahead, path
 
     def look(self) -> None:

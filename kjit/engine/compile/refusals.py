@@ -37,13 +37,13 @@ class _Refusal(NamedTuple):
 
 _NO_OBJECT = _Refusal(
     "makes the compiler stop before it writes an object, or write something else",
-    "take it out; `kjit build --verbose` shows the commands, to run one by hand with this flag",
+    "remove it; `kjit build --verbose` shows the commands, to run one by hand with this flag",
 )
-_NO_LIBRARY = _Refusal("makes something other than the module's library", "take it out")
-_OUTPUT = _Refusal("names an output file", "take it out: kjit chooses the name")
+_NO_LIBRARY = _Refusal("makes something other than the module's library", "remove it")
+_OUTPUT = _Refusal("names an output file", "remove it: kjit chooses the name")
 _DEVICE_LINK = _Refusal(
     "requests device linking, which kjit does not do",
-    "take it out, and define device functions in a header that the kernels include; with cuda_wrappers, all cuda_files "
+    "remove it, and define device functions in a header that the kernels include; with cuda_wrappers, all cuda_files "
     "are one unit and see each other's functions",
 )
 
@@ -142,7 +142,7 @@ def _refuse_flags(words: Sequence[str], where: str, dialect: Dialect, table: Map
 def _refuse_several(word: str, where: str) -> None:
     """Reject a string that is not exactly one flag."""
     if not word.strip():
-        raise UsageError(f"{where} has an empty flag.", hint="take it out")
+        raise UsageError(f"{where} has an empty flag.", hint="remove it")
     if "\n" in word:
         raise UsageError(
             f"the flag {word!r} in {where} contains a line break.", hint="put the definition into a header"
@@ -228,7 +228,7 @@ def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target, *, are_es
         elif flag.name in ("-std", "--std") and flag.value.startswith("gnu"):
             raise UsageError(
                 f"'{' '.join(flag.words())}' in {where} is a GNU dialect, which nvcc does not accept.",
-                hint="take it out: kjit compiles as C++20",
+                hint="remove it: kjit compiles as C++20",
             )
         elif flag.name in ("-ccbin", "--compiler-bindir") and _is_missing(flag.value):
             raise UsageError(
@@ -242,7 +242,7 @@ def _refuse_unknown(words: Sequence[str], where: str) -> None:
     for word, meant in unknown_to_nvcc(words):
         raise UsageError(
             f"nvcc has no option '{word}' ({where})" + (f"; did you mean '{meant}'?" if meant else "."),
-            hint="correct it there, or take it out",
+            hint="correct it there, or remove it",
         )
 
 
@@ -263,9 +263,9 @@ def _refuse_arch(flag: Flag, where: str, target: Target) -> None:
         listed = ",".join(dict.fromkeys(str(CudaArch.parse(digits)) for digits in others))
         raise UsageError(
             f"'{text}' in {where} names another architecture than the target, {target}.",
-            hint=f"take it out; `kjit build --arch {listed}` and {env.CUDA_ARCH_LIST}={listed} select the architectures"
+            hint=f"remove it; `kjit build --arch {listed}` and {env.CUDA_ARCH_LIST}={listed} select the architectures"
             if others
-            else f"take it out: without `--arch` and {env.CUDA_ARCH_LIST}, kjit builds for the GPUs of this machine",
+            else f"remove it: without `--arch` and {env.CUDA_ARCH_LIST}, kjit builds for the GPUs of this machine",
         )
 
 

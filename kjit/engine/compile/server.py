@@ -60,6 +60,8 @@ def main(words: list[str]) -> int:
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     headers = _Headers(folder)
+    if not select.select([connection], [], [], 0)[0]:
+        _load(libraries)  # it was started ahead of the first build
     text, since, patience = b"", time.monotonic(), _LOOK_S
     while os.getppid() == parent and time.monotonic() - since < _IDLE_S:
         if not select.select([connection], [], [], patience)[0]:
@@ -135,7 +137,8 @@ def _write(handle: int, content: bytes) -> None:
 
 
 def _load(libraries: list[str]) -> None:
-    """Import the programs, and load NVRTC. If it is missing, the program that needs it reports that."""
+    """Import the programs and load NVRTC, unless that is done. If NVRTC is missing, the program that needs it reports
+    that."""
     for program in PROGRAMS:
         importlib.import_module(f"kjit.engine.compile.{program}")
     library, builtins = libraries
@@ -241,9 +244,9 @@ class _Build:
 
     def _start_process(self, step: dict[str, Any], log: int) -> None:
         words = step["arguments"]
-        said = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
+        redirections = [(os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)]
         try:
-            pid = os.posix_spawn(words[0], words, os.environ, file_actions=said, setsigdef=_SIGNALS)
+            pid = os.posix_spawn(words[0], words, os.environ, file_actions=redirections, setsigdef=_SIGNALS)
             self._processes[pid] = step
         except OSError as error:
             _write(log, f"{words[0]}: {error.strerror}\n".encode(errors="surrogateescape"))

@@ -25,10 +25,9 @@ from kjit.engine.cache.staging import make_temporary_folder
 from kjit.engine.compile.run import kill_session
 from kjit.engine.compile.server import began
 from kjit.engine.compile.steps import Step
-from kjit.engine.compile.two_halves import PROGRAMS
 from kjit.engine.toolchain import machine
 from kjit.engine.toolchain.memo import Stamp, stamp
-from kjit.engine.toolchain.nvrtc import Nvrtc, command_of
+from kjit.engine.toolchain.nvrtc import PROGRAMS, Nvrtc, command_of
 from kjit.errors import CacheError
 
 _POLL_S = 0.1
@@ -201,23 +200,23 @@ def run(
         "pid": os.getpid(),
         "began": began(os.getpid()),
     }
-    said: list[bytes] = []
+    lines: list[bytes] = []
     for _ in range(_ATTEMPTS):
-        if said:
+        if lines:
             break
         server = _take(nvrtc)
         text = f"{json.dumps({**request, 'threads': _threads(devices)})}\n".encode()
         is_fit = False
         try:
-            said = server.build(text, cancel)
-            is_fit = len(said) == 2  # else it has ended: while it was idle, or during the build
+            lines = server.build(text, cancel)
+            is_fit = len(lines) == 2  # else it has ended: while it was idle, or during the build
         finally:
             if not is_fit:
                 server.end()
             _leave(server if is_fit else None)
-    if len(said) < 2:
+    if len(lines) < 2:
         return subprocess.CompletedProcess([], -signal.SIGKILL, "it was killed, or crashed\n")
-    answer = json.loads(said[1])
+    answer = json.loads(lines[1])
     return subprocess.CompletedProcess([], answer["status"], answer["output"])
 
 

@@ -8,7 +8,6 @@ once the next time.
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,19 +28,13 @@ from kjit.engine.toolchain.build_flags import device_half_flags, host_half_flags
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.memo import open_memo
-from kjit.engine.toolchain.nvrtc import Nvrtc, OnlyNvccError, command_of
+from kjit.engine.toolchain.nvrtc import PROGRAMS, Nvrtc, OnlyNvccError, command_of
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError
 from kjit.spec import Spec
 
 if TYPE_CHECKING:
     from kjit.engine.diagnostics.limits import Limit
-
-PROGRAMS = tuple(
-    os.path.join(os.path.dirname(os.path.realpath(__file__)), f"{name}.py")
-    for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "short_headers")
-)
-"""The programs that cut, compile and join the halves of a CUDA unit."""
 
 _CUT = ".cut.ii"
 """The suffix of the files that halves.py makes."""
@@ -133,7 +126,7 @@ def for_ptx(step: Step) -> Step:
     return replace(step, output=output, arguments=tuple(arguments))
 
 
-def said(step: Step, log: str, read: Callable[[str], str]) -> str:
+def shown_output(step: Step, log: str, read: Callable[[str], str]) -> str:
     """The output of a command, as shown to the user.
 
     Args:

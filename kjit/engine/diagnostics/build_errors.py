@@ -18,8 +18,8 @@ from kjit.engine.cache.staging import temporary_root
 from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Step, leading_to
 from kjit.engine.diagnostics import diagnostics, limits
-from kjit.engine.diagnostics.advice import Given
 from kjit.engine.diagnostics.files import Files
+from kjit.engine.diagnostics.hints import Given
 from kjit.engine.diagnostics.printed import failed_steps
 from kjit.engine.toolchain import packages
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -116,8 +116,8 @@ def _breakdown(variant: Variant, step: Step, log: str) -> KjitError | None:
     if program is None:
         return None
     without = f"{env.CUDA_COMPILER}=nvcc does without it"
-    if (said := _BY_NVRTC.search(log)) is not None:
-        message = f"{variant.label} is not built: NVRTC cannot be used ({said['words']})."
+    if (failure := _BY_NVRTC.search(log)) is not None:
+        message = f"{variant.label} is not built: NVRTC cannot be used ({failure['words']})."
         return ToolchainError(message, hint=f"`kjit doctor` shows what kjit finds; {without}")
     if "Traceback (most recent call last):\n" not in log:
         return None

@@ -5,7 +5,7 @@ line. Of several errors on one line only the first is shown, as the others usual
 The whole log is in the exception.
 
 A log is parsed in messages.py; placing.py decides which line each message is shown at, rendering.py formats it, and
-advice.py has the hint. Other output of compilers is read in printed.py, so that no other part of kjit depends on the
+hints.py has the hint. Other output of compilers is read in printed.py, so that no other part of kjit depends on the
 formats of compilers.
 """
 
@@ -20,9 +20,9 @@ from types import MappingProxyType
 
 from kjit import env
 from kjit.engine.cache.folders import is_noexec
-from kjit.engine.diagnostics import advice, messages
-from kjit.engine.diagnostics.advice import Given
+from kjit.engine.diagnostics import hints, messages
 from kjit.engine.diagnostics.files import Files
+from kjit.engine.diagnostics.hints import Given
 from kjit.engine.diagnostics.messages import Message, Note, parse, plain
 from kjit.engine.diagnostics.placing import declaration, order
 from kjit.engine.diagnostics.printed import without_resources
@@ -72,14 +72,14 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
     needed = next(filter(None, (_NEEDS_CPP20.search(message.text) for message in found)), None)
     if needed is not None:
         # All other errors follow from it.
-        return Report(*advice.older_language(needed[0], given))
+        return Report(*hints.older_language(needed[0], given))
     warnings = parse(log, "warning")
     shown = order([_with_cause(message, warnings) for message in found], files)[:_SHOWN]
     parts = [render(message, files) for message in shown]
     left = len(found) - len(shown)
     if left > 0:
         parts.append(f"{left} more error{'s' if left > 1 else ''}")
-    return Report("\n\n".join(parts), advice.hint(shown, partial(declaration, files=files), target, given))
+    return Report("\n\n".join(parts), hints.hint(shown, partial(declaration, files=files), target, given))
 
 
 def _with_cause(message: Message, warnings: Sequence[Message]) -> Message:
@@ -90,8 +90,8 @@ def _with_cause(message: Message, warnings: Sequence[Message]) -> Message:
         if message.symbol and warning.file and re.search(rf"['\"]{re.escape(message.symbol)}\W", warning.text):
             # nvcc's text begins with the options for which it holds.
             reason = re.sub(r'^when "-[^"]*" in .*? mode \([^)]*\), ', "", warning.text)
-            said = Note(f"the compiler warned: {reason}")
-            return replace(warning, text=message.text, severity="error", symbol="", notes=[said, *message.notes])
+            note = Note(f"the compiler warned: {reason}")
+            return replace(warning, text=message.text, severity="error", symbol="", notes=[note, *message.notes])
     return message
 
 
@@ -121,7 +121,7 @@ def explain_load(log: str, library: str) -> Report:
     if (missing := re.search(r"([^\s:]+): cannot open shared object file", last)) is not None:
         return Report(
             f"it needs {missing[1]}, which the loader does not find",
-            "install it, or say where it is: `-Wl,-rpath,/its/folder` in extra_ldflags",
+            "install it, or add its folder to extra_ldflags: `-Wl,-rpath,/its/folder`",
         )
     if (undefined := re.search(r"undefined symbol: (\w+)", last)) is not None:
         return Report(

@@ -142,7 +142,7 @@ def parse(log: str, severity: Severity = "error") -> list[Message]:
         elif (following := lines[index + 1 : index + 2]) and _HOST_COMPILER_FAILED in following[0]:
             match = _NO_HOST_COMPILER.fullmatch(line)
             path = (match["path"] or match["name"]) if match else ""
-            messages.append(Message(f"nvcc's host compiler '{path}' is not there" if path else line))
+            messages.append(Message(f"nvcc's host compiler '{path}' does not exist" if path else line))
             index += 1
         else:
             if (message := _tool_message(line)) is not None:
@@ -182,7 +182,10 @@ def _edg_message(match: re.Match[str], body: list[str], messages: list[Message])
     """A message of nvcc's front end: continuation lines, the excerpt with a caret, the instantiations."""
     severity = match["severity"]
     if severity == "note" and messages:
-        messages[-1].notes.append(Note(match["text"], match["file"], int(match["line"])))
+        last = messages[-1]
+        last.notes.append(Note(match["text"], match["file"], int(match["line"])))
+        # The instantiations of the whole message follow its last note.
+        last.frames += _edg_frames(body, match["file"])
     if severity in ("note", "remark"):
         return
     # In the wording of other compilers, and without a space before a quotation mark.
@@ -193,11 +196,18 @@ def _edg_message(match: re.Match[str], body: list[str], messages: list[Message])
     for position, line in enumerate(body):
         if line.strip() == "^" and position > 0:
             message.code, message.marker = body[position - 1], line
-        elif (frame := _EDG_REQUIRED.fullmatch(line)) is not None:
-            message.frames.append(Frame(frame["what"], frame["file"] or message.file, int(frame["line"])))
-        elif re.match(r"\s{12}\S", line) and not message.frames and message.code is None:
+        elif _EDG_REQUIRED.fullmatch(line) is not None:
+            break
+        elif re.match(r"\s{12}\S", line) and message.code is None:
             message.notes.append(Note(line.strip()))
+    message.frames = _edg_frames(body, message.file)
     messages.append(message)
+
+
+def _edg_frames(body: list[str], file: str) -> list[Frame]:
+    """The instantiations in the lines after a message or a note of nvcc's front end in `file`."""
+    frames = filter(None, map(_EDG_REQUIRED.fullmatch, body))
+    return [Frame(frame["what"], frame["file"] or file, int(frame["line"])) for frame in frames]
 
 
 def _gnu_message(lines: list[str], index: int, messages: list[Message]) -> int:
@@ -240,8 +250,8 @@ def _gnu_message(lines: list[str], index: int, messages: list[Message]) -> int:
         if (asked := _CLANG_REQUIRED.fullmatch(text)) is not None:
             messages[-1].frames.append(Frame(asked["what"], *_place(match)))
         elif (candidate := _CANDIDATE.match(text.strip())) is not None:
-            said = f"candidate: {candidate['text']}".removesuffix(": ")
-            messages[-1].notes.append(Note(said, message.file, message.line, is_candidate=True))
+            note = f"candidate: {candidate['text']}".removesuffix(": ")
+            messages[-1].notes.append(Note(note, message.file, message.line, is_candidate=True))
         elif _SAYS_NOTHING.match(text.strip()) is None:
             messages[-1].notes.append(Note(text.strip(), message.file, message.line))
     return index

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from kjit.engine.diagnostics import advice
+from kjit.engine.diagnostics import hints
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.messages import Message
 from kjit.engine.diagnostics.placing import before_gap, caret, move_marker
@@ -20,7 +20,7 @@ _CANDIDATES_SHOWN = 3
 def render(message: Message, files: Files) -> str:
     """A formatted message: position, text, excerpt with a caret, notes, instantiations."""
     lines = []
-    suggested = advice.suggestion(message, files.words, files.libraries)
+    suggested = hints.suggestion(message, files.words, files.libraries)
     text = message.text + (f"; did you mean '{suggested}'?" if suggested else "")
     if message.file:
         message = before_gap(message, files)

@@ -293,12 +293,12 @@ def _programs_in(script: bytes, inside: tuple[bytes, ...] = ()) -> list[_Program
 def _commands_of(path: Path) -> list[str]:
     """A hash of the commands with which a C++ compiler makes a library, and the programs in them."""
     try:
-        said = ask([str(path), "-###", "-shared", "-x", "c++", os.devnull, "-o", os.devnull], stderr=True)
+        output = ask([str(path), "-###", "-shared", "-x", "c++", os.devnull, "-o", os.devnull], stderr=True)
         linker = ask([str(path), "-print-prog-name=ld"]).strip()
     except ToolchainError:
         return [""]  # it does not support these options
     # The commands are the indented lines.
-    commands = [line for line in said.splitlines() if line.startswith(" ")]
+    commands = [line for line in output.splitlines() if line.startswith(" ")]
     plan = "\n".join(_TEMPORARY_FILE.sub("file", command) for command in commands)
     return [hashlib.sha256(plan.encode()).hexdigest()[:32], *(shlex.split(each)[0] for each in commands), linker]
 

@@ -95,6 +95,6 @@ def run_tool(name: Tool, *arguments: str | Path, folder: Path | None = None) -> 
         command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
     )
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise KjitError(f"{name} failed (status {done.returncode}): {said[-1] if said else 'without a message'}")
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise KjitError(f"{name} failed (status {done.returncode}): {lines[-1] if lines else 'without a message'}")
     return done.stdout

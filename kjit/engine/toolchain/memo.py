@@ -90,8 +90,8 @@ class Memo:
         for program in map(str, programs):
             known = self._programs.get(program)
             answers = known.items() if isinstance(known, dict) else ()
-            said = tuple((question, tuple(answer)) for question, answer in answers if isinstance(answer, list))
-            taken.append((recall.LEARNED, str(self._path), program, said))
+            learned = tuple((question, tuple(answer)) for question, answer in answers if isinstance(answer, list))
+            taken.append((recall.LEARNED, str(self._path), program, learned))
         return taken
 
     def forget(self, program: Path) -> None:

@@ -59,6 +59,14 @@ WRAPPED = (
 )
 """The functions of CUDA's runtime that take a kernel; csrc/support/kernels.cpp has a wrapper for each."""
 
+_ROOT = Path(__file__).resolve().parents[3]
+
+PROGRAMS = tuple(
+    str(_ROOT / "kjit" / "engine" / "compile" / f"{name}.py")
+    for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "short_headers")
+)
+"""The programs that cut, compile and join the halves of a CUDA unit."""
+
 _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
 
 
@@ -187,8 +195,7 @@ def _ask_for_archs(nvrtc: Nvrtc) -> list[str]:
 
 def command_of(program: str) -> tuple[str, ...]:
     """The command that runs `main` of a module in `compile`, without a search for packages and with cached bytecode."""
-    folder = str(Path(__file__).resolve().parents[3])
-    start = f"import sys; sys.path.append({folder!r}); from kjit.engine.compile.{program} import main"
+    start = f"import sys; sys.path.append({str(_ROOT)!r}); from kjit.engine.compile.{program} import main"
     return (sys.executable, "-I", "-S", "-c", f"{start}; sys.exit(main(sys.argv[1:]))")
 
 

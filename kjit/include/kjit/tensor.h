@@ -12,7 +12,7 @@
 // the argument, what was expected, where the symbol was bound, and what was found.
 //
 // In a template, write `.with_device<...>()` before `.with_dtype<T>()`: calls after one that depends on T would need
-// the keyword `template`.
+// the keyword `template`. nvcc 13.3 requires it after `.ensure_alignment(sizeof(T))`, too.
 
 #pragma once
 

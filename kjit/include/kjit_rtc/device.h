@@ -11,7 +11,7 @@
 #define KJIT_DEVICE_HALF 1
 
 // Feature tests of libraries, which the preprocessing compiler evaluates, with NVRTC's answers: those of 12.8 and 13.0,
-// which are the same.
+// which are the same, and true of later ones, which have more.
 #undef __has_builtin
 #define __has_builtin(name) KJIT_RTC_HAS_##name
 #define KJIT_RTC_HAS___add_lvalue_reference 1
@@ -68,6 +68,9 @@
 #define __VECTOR_TYPES_H__
 #define CU_UUID_HAS_BEEN_DEFINED
 
+// NVRTC has no literals of type bfloat16, by which GCC's library defines such a type from GCC 14 on.
+#undef __BFLT16_DIG__
+
 // Whether the C++ library's headers are kjit's short ones (kjit_rtc/std): for GCC's library alone, as long as C++20
 // without extensions is all that a unit asks for.
 #include <cstddef>
@@ -93,6 +96,12 @@
 #define _Float128 long double
 #endif
 #define __extension__
+#define __signed signed
+#define __signed__ signed
+#define __const const
+#define __volatile volatile
+#define __volatile__ volatile
+#define __decltype decltype
 #define __asm asm
 #define thread_local
 #define __thread
@@ -271,12 +280,14 @@ struct Named<To, Sequence<T, kValues...>> {
   using type = To<T, kValues...>;
 };
 
+/// `To<T, 0, 1, ..., kCount - 1>`, as by a builtin of other compilers.
+template <template <typename T, T...> typename To, typename T, T kCount>
+using make_integer_seq = typename Named<To, typename Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
+
 }  // namespace kjit_rtc
 
-/// `To<T, 0, 1, ..., kCount - 1>`, a builtin of other compilers.
-template <template <typename T, T...> typename To, typename T, T kCount>
-using __make_integer_seq =
-    typename kjit_rtc::Named<To, typename kjit_rtc::Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
+// Not a declaration: from some version on, 13.3 at the latest, NVRTC has this builtin.
+#define __make_integer_seq ::kjit_rtc::make_integer_seq
 
 // The runtime's functions, which its headers omit for NVRTC.
 #undef __CUDACC_RTC__

@@ -21,7 +21,7 @@ extern "C" {
 void* malloc(std::size_t) noexcept __asm__("kjit_sim_malloc");
 void free(void*) noexcept __asm__("kjit_sim_free");
 [[noreturn]] void abort() noexcept __asm__("kjit_sim_abort");
-int printf(const char*, ...) __asm__("kjit_sim_printf");
+__attribute__((__format__(__printf__, 1, 2))) int printf(const char*, ...) __asm__("kjit_sim_printf");
 }
 #endif
 
@@ -62,6 +62,7 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 #define __host__ __host__
 #define __global__ __global__
 #define __launch_bounds__(...) __launch_bounds__(__VA_ARGS__)
+#define __noinline__ __noinline__
 #else
 #define __device__
 #define __host__
@@ -73,8 +74,6 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 #define __managed__
 #define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
-// Empty, because the standard library writes __attribute__((__noinline__)).
-#define __noinline__
 #define __maxnreg__(...)
 
 // Sources that test for a CUDA compiler find one; CUDA's own headers must not: see kjit_sim/cuda/.

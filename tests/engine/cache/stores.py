@@ -1,4 +1,4 @@
-"""What tests of the cache share: artifacts that were never compiled, and a look at everything in a folder."""
+"""Helpers of the tests of the cache: artifacts that were never compiled, and the state of everything in a folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def key_of(spec: Spec) -> Key:
 
 
 def publish(store: Store, key: Key, content: bytes = LIBRARY) -> Artifact:
-    """What a build does, with a library that nobody will load."""
+    """Publish an artifact as a build does, with a library that is never loaded."""
     header = key.variant.spec.cpp_files[0].replace(".cpp", ".h")
     reads = Observation.of([header], key, Toolchain.for_target(Target.cpu())).reads
     writable = store.writable()

@@ -1,4 +1,4 @@
-"""kjit.engine.cache.failures: what did not compile is not compiled again, and never called broken once it is not."""
+"""kjit.engine.cache.failures: failed compiles are not repeated, and are forgotten once they may succeed."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from kjit.engine.compile import repeatable
 from kjit.engine.compile.compile import compile_variant
 from kjit.engine.toolchain.programs import find_ninja
 from kjit.errors import CompileError, KjitError
+from kjit.runtime import LAYOUT
 from kjit.spec import CudaArch, Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -52,7 +53,7 @@ def broken(tmp_path: Path, answer_op: WriteOp) -> Variant:
 
 @pytest.fixture
 def compiles(monkeypatch: pytest.MonkeyPatch) -> Compiles:
-    """What is compiled."""
+    """The variants that have been compiled."""
     compiled: Compiles = []
 
     def count(variant: Variant, *args: object, **options: object) -> object:
@@ -113,7 +114,7 @@ def without_header(side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
 
 
 def told_by_another_process(variant: Variant, forked: Forks) -> tuple[str, str]:
-    """What another process prints of the error, after whether it is a repeated one; and what it writes to stderr."""
+    """The error in another process, after whether it is a repeated one; and the process's stderr."""
     script = f"""
 import kjit
 try:
@@ -158,6 +159,7 @@ class TestAgain:
         assert re.search(r"\nanswer\.(h:1|cpp:6):16: error", fail(broken, store).message)
         assert len(compiles) == 1
 
+    @pytest.mark.usefixtures("small_support")
     @pytest.mark.parametrize("side", COMPILERS)
     def test_nor_is_it_where_a_header_is_missing(
         self, side: str, store: Store, tmp_path: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
@@ -269,7 +271,7 @@ class TestChanged:
     ) -> None:
         variant = without_header("g++", tmp_path, monkeypatch)
         fail(variant, store)
-        (path,) = (store.root / "v1" / "failures").iterdir()
+        (path,) = (store.root / LAYOUT / "failures").iterdir()
         sought = {place for _, place, is_there in json.loads(path.read_text())["reads"]["sought"] if not is_there}
         assert {"/usr/include/nothere.h", "/usr/local/include/nothere.h"} <= sought
 
@@ -311,7 +313,7 @@ class TestChanged:
 
     def test_an_emptied_cache_knows_of_none(self, store: Store, broken: Variant, compiles: Compiles) -> None:
         fail(broken, store)
-        forget_all(store.root / "v1" / "failures")
+        forget_all(store.root / LAYOUT / "failures")
         fail(broken, store)
         assert len(compiles) == 2
 
@@ -378,7 +380,7 @@ class TestNotRemembered:
         self, store: Store, broken: Variant, compiles: Compiles, inner: str
     ) -> None:
         fail(broken, store)
-        (path,) = (store.root / "v1").glob(inner)
+        (path,) = (store.root / LAYOUT).glob(inner)
         path.chmod(0o777)
         assert not fail(broken, store).is_repeated
         assert len(compiles) == 2
@@ -386,14 +388,14 @@ class TestNotRemembered:
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"logs": 1}'])
     def test_garbage(self, store: Store, broken: Variant, compiles: Compiles, text: str) -> None:
         fail(broken, store)
-        (path,) = (store.root / "v1" / "failures").iterdir()
+        (path,) = (store.root / LAYOUT / "failures").iterdir()
         path.write_text(text)
         assert not fail(broken, store).is_repeated
         assert len(compiles) == 2
 
     def test_a_record_that_lacks_a_part(self, store: Store, broken: Variant, compiles: Compiles) -> None:
         fail(broken, store)
-        (path,) = (store.root / "v1" / "failures").iterdir()
+        (path,) = (store.root / LAYOUT / "failures").iterdir()
         document = json.loads(path.read_text())
         for count, name in enumerate(document, 2):
             path.write_text(json.dumps({key: value for key, value in document.items() if key != name}))

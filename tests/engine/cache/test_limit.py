@@ -1,4 +1,4 @@
-"""KJIT_CACHE_MAX_SIZE: what goes when the cache gets too large, what never goes, and that it is seldom counted."""
+"""KJIT_CACHE_MAX_SIZE: the choice of artifacts to remove, those that must stay, and the cost of counting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kjit.engine.cache.contents import Entry
 from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.cache.texts import write_texts
 from kjit.errors import UsageError
-from kjit.runtime import recall
+from kjit.runtime import LAYOUT, recall
 from kjit.spec import Spec
 
 WriteOp = Callable[..., Spec]
@@ -58,7 +58,7 @@ def size_of(store: Store) -> int:
 
 
 def recorded_sum(store: Store) -> int:
-    return sum(map(int, (store.root / "v1" / "size").read_text().split()))
+    return sum(map(int, (store.root / LAYOUT / "size").read_text().split()))
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_what_is_added_without_a_limit_is_in_the_sum_too(
 @pytest.mark.parametrize("garbage", [b"", b"many\n", b"\xff\x00"])
 def test_a_sum_that_is_garbage_is_counted_anew(cache: Cache, monkeypatch: pytest.MonkeyPatch, garbage: bytes) -> None:
     cache.add("a", 10)
-    (cache.store.root / "v1" / "size").write_bytes(garbage)
+    (cache.store.root / LAYOUT / "size").write_bytes(garbage)
     set_limit(monkeypatch, "150K")
     cache.add("b")
     cache.add("c", 10)
@@ -189,7 +189,7 @@ def test_a_sum_that_is_garbage_is_counted_anew(cache: Cache, monkeypatch: pytest
 
 def test_a_sum_that_cannot_be_kept_does_not_stop_a_build(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.store.writable()
-    (cache.store.root / "v1" / "size").mkdir()
+    (cache.store.root / LAYOUT / "size").mkdir()
     set_limit(monkeypatch, "1K")
     assert cache.add("a").library.is_file()
 
@@ -254,7 +254,7 @@ def test_what_is_added_to_a_sum_that_was_just_replaced_is_added_to_the_new_one(
 ) -> None:
     set_limit(monkeypatch, "1M")
     cache.add("a")
-    count = cache.store.root / "v1" / "size"
+    count = cache.store.root / LAYOUT / "size"
     is_current = locks.is_current
 
     def replace_once(handle: int, path: Path) -> bool:
@@ -287,7 +287,7 @@ def test_the_lock_of_a_sum_that_was_replaced_is_not_the_right_to_count(
     set_limit(monkeypatch, "150K")
     cache.add("a", 10)
     counts.clear()
-    count = cache.store.root / "v1" / "size"
+    count = cache.store.root / LAYOUT / "size"
     try_lock = locks.try_lock
     other: list[int] = []
 
@@ -320,11 +320,11 @@ def test_what_is_recalled_counts_and_goes_with_its_artifact(cache: Cache, monkey
     cache.add("young", hours=4)
     root = str(cache.store.root)
     for number in range(100):
-        path = os.path.relpath(old.path, f"{root}/v1")
+        path = os.path.relpath(old.path, f"{root}/{LAYOUT}")
         recall_writer._write(root, f"{number:032x}", recall.sealed((path, "x" * KIB), f"{number:032x}"))
     assert cache.store.recalls_size() > 100 * KIB
     set_limit(monkeypatch, "400K")
-    (cache.store.root / "v1" / "size").unlink(missing_ok=True)
+    (cache.store.root / LAYOUT / "size").unlink(missing_ok=True)
     cache.add("new")
     assert cache.ops == {"young", "new"}
     assert cache.store.recalls_size() == 0

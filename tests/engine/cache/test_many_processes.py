@@ -19,6 +19,7 @@ import pytest
 from kjit.engine import builder
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -158,4 +159,4 @@ def test_when_the_builder_is_killed_one_of_seven_that_wait_takes_over(
             os.kill(compiler, signal.SIGKILL)
     assert sorted(map(str, states)) == ["built", *["hit"] * (EIGHT - 2)]
     assert len(compiles.read_text().splitlines()) == 2
-    assert list((Store.open().root / "v1" / "staging").iterdir()) == []
+    assert list((Store.open().root / LAYOUT / "staging").iterdir()) == []

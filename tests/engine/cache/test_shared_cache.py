@@ -17,6 +17,7 @@ from kjit.engine.cache import store as store_module
 from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.key.key import Key
 from kjit.errors import CacheError, UsageError
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -200,7 +201,7 @@ def test_a_build_folder_that_was_named_asks_nobody(team: Artifact, key: Key, tmp
 
 class TestTrust:
     @pytest.mark.parametrize("mode", [0o775, 0o757])
-    @pytest.mark.parametrize("part", ["", "v1"])
+    @pytest.mark.parametrize("part", ["", LAYOUT])
     def test_one_that_others_may_write_to_is_refused_with_the_command_that_fixes_it(
         self, team: Artifact, key: Key, tmp_path: Path, mode: int, part: str
     ) -> None:

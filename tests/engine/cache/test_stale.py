@@ -1,4 +1,4 @@
-"""What no source of today can hit: what counts as that, and what is never taken for it."""
+"""kjit.engine.cache.stale: artifacts that no current source can hit, and those that are not counted among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.engine.cache.store: what is found and what is not, and what other processes and accidents can do to a cache."""
+"""kjit.engine.cache.store: hits and misses, and the effects of other processes and of accidents on a cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kjit.engine.cache.artifact import read_artifact, write_record
 from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.key.key import Key
 from kjit.errors import CacheError
-from kjit.runtime import recall
+from kjit.runtime import LAYOUT, recall
 from kjit.spec import Spec
 
 WriteOp = Callable[..., Spec]
@@ -67,7 +67,7 @@ class TestFind:
     def test_an_artifact_lies_under_target_op_and_both_keys(self, store: Store, key: Key) -> None:
         artifact = publish(store, key)
         parts = artifact.library.relative_to(store.root).parts
-        assert parts == ("v1", "cpu", "answer", key.key1, artifact.record["key2"], "answer.so")
+        assert parts == (LAYOUT, "cpu", "answer", key.key1, artifact.record["key2"], "answer.so")
         assert sorted(path.name for path in artifact.folder.iterdir()) == ["answer.so", "record.json"]
 
     def test_a_look_up_creates_nothing(self, tmp_path: Path, key: Key) -> None:
@@ -251,7 +251,7 @@ class TestDamage:
         damage(publish(store, key))
         publish(store, key)
         store.sweep()
-        assert list((store.root / "v1" / "staging").iterdir()) == []
+        assert list((store.root / LAYOUT / "staging").iterdir()) == []
 
 
 class TestFolders:
@@ -266,11 +266,11 @@ class TestFolders:
                 assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
     @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
-    @pytest.mark.parametrize("inner", ["", "v1"])
+    @pytest.mark.parametrize("inner", ["", LAYOUT])
     def test_a_cache_that_others_may_write_to_is_refused_with_the_command_that_fixes_it(
         self, tmp_path: Path, mode: int, inner: str
     ) -> None:
-        (tmp_path / "cache" / "v1").mkdir(parents=True, mode=0o700)
+        (tmp_path / "cache" / LAYOUT).mkdir(parents=True, mode=0o700)
         (tmp_path / "cache" / "inline").mkdir(mode=0o700)
         (tmp_path / "cache").chmod(0o700)
         (tmp_path / "cache" / inner).chmod(mode)
@@ -280,7 +280,7 @@ class TestFolders:
     @pytest.mark.parametrize("kind", ["with other files", "for everybody"])
     def test_a_folder_with_another_purpose_is_not_to_be_changed_or_removed(self, tmp_path: Path, kind: str) -> None:
         folder = tmp_path / "scratch"
-        (folder / "v1").mkdir(parents=True)
+        (folder / LAYOUT).mkdir(parents=True)
         if kind == "with other files":
             (folder / "notes.txt").touch()
         folder.chmod(0o1777 if kind == "for everybody" else 0o777)
@@ -365,7 +365,7 @@ class TestFolders:
 
     def test_a_link_inside_the_cache_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "cache").mkdir(mode=0o700)
-        (tmp_path / "cache" / "v1").symlink_to(tmp_path)
+        (tmp_path / "cache" / LAYOUT).symlink_to(tmp_path)
         with pytest.raises(CacheError, match="is a symbolic link"):
             Store.open(tmp_path / "cache")
 
@@ -422,7 +422,7 @@ def test_a_disk_that_fills_up_during_a_publication_leaves_nothing(
         publish(store, key)
     monkeypatch.undo()
     assert list(store.entries()) == []
-    assert list((store.root / "v1" / "staging").iterdir()) == []
+    assert list((store.root / LAYOUT / "staging").iterdir()) == []
 
 
 class TestStaging:
@@ -472,10 +472,10 @@ with Store.open().writable().staging() as staging:
             thread.start()
         for thread in threads:
             thread.join()
-        assert list((store.root / "v1" / "staging").iterdir()) == []
+        assert list((store.root / LAYOUT / "staging").iterdir()) == []
 
     def test_a_build_sweeps(self, store: Store) -> None:
-        dead = store.root / "v1" / "staging" / ("dead" * 4)
+        dead = store.root / LAYOUT / "staging" / ("dead" * 4)
         with store.writable().staging():
             pass
         dead.mkdir()
@@ -485,7 +485,7 @@ with Store.open().writable().staging() as staging:
 
     def test_the_folder_of_another_machine_is_left_alone_for_a_day(self, store: Store) -> None:
         store.writable()
-        theirs = store.root / "v1" / "staging" / ("7e1f" * 4)
+        theirs = store.root / LAYOUT / "staging" / ("7e1f" * 4)
         theirs.mkdir()
         lock = theirs.with_suffix(".lock")
         lock.write_text("another-machine")
@@ -524,7 +524,7 @@ class TestLock:
 
     def test_a_killed_holder_leaves_no_lock(self, store: Store, key: Key) -> None:
         store.writable()
-        path = store.root / "v1" / "locks" / f"{key.key1}.lock"
+        path = store.root / LAYOUT / "locks" / f"{key.key1}.lock"
         script = """
 import fcntl, sys
 file = open(sys.argv[1], "w")
@@ -580,7 +580,7 @@ sys.stdin.read()
             pass
 
     def test_a_lock_whose_file_was_removed_is_no_lock(self, store: Store, key: Key) -> None:
-        path = store.writable().root / "v1" / "locks" / f"{key.key1}.lock"
+        path = store.writable().root / LAYOUT / "locks" / f"{key.key1}.lock"
         entered = threading.Event()
 
         def wait() -> None:
@@ -635,8 +635,8 @@ class TestEntries:
         artifact = publish(store, key)
         (entry,) = store.entries()
         assert store.remove(entry) == entry.size
-        assert not (store.root / "v1" / "cpu").exists()
-        assert list((store.root / "v1" / "locks").iterdir()) == []
+        assert not (store.root / LAYOUT / "cpu").exists()
+        assert list((store.root / LAYOUT / "locks").iterdir()) == []
         assert store.find(key).artifact is None
         assert not artifact.folder.exists()
 
@@ -650,8 +650,8 @@ class TestEntries:
     def test_links_are_not_followed(self, store: Store, key: Key, tmp_path: Path) -> None:
         publish(store, key)
         elsewhere = tmp_path / "elsewhere"
-        (store.root / "v1" / "cpu" / "answer").rename(elsewhere)
-        (store.root / "v1" / "cpu" / "answer").symlink_to(elsewhere)
+        (store.root / LAYOUT / "cpu" / "answer").rename(elsewhere)
+        (store.root / LAYOUT / "cpu" / "answer").symlink_to(elsewhere)
         assert list(store.entries()) == []
 
     def test_a_library_that_is_a_link_is_removed_as_a_link(self, store: Store, key: Key, tmp_path: Path) -> None:
@@ -664,7 +664,7 @@ class TestEntries:
         assert precious.exists()
 
     def test_the_code_that_modules_share_can_be_removed(self, store: Store) -> None:
-        folder = store.writable().root / "v1" / "support" / ("0" * 32)
+        folder = store.writable().root / LAYOUT / "support" / ("0" * 32)
         folder.mkdir(parents=True)
         for name in ("kjit_host.o", "kjit_host.o.d", "notes.txt"):
             (folder / name).write_text("12345")
@@ -683,7 +683,7 @@ class TestLinks:
         """A folder that looks like every part of a cache, and which kjit did not make."""
         publish(store, key)
         outside = tmp_path / "outside"
-        shutil.copytree(store.root / "v1" / "cpu", outside)
+        shutil.copytree(store.root / LAYOUT / "cpu", outside)
         for name in ("locks", "staging", "support", "plain"):
             (outside / name).mkdir()
         (outside / "locks" / f"{key.key1}.lock").write_text("mine")
@@ -695,7 +695,7 @@ class TestLinks:
         return outside
 
     def link(self, store: Store, inner: str, target: Path) -> None:
-        path = store.root / "v1" / inner
+        path = store.root / LAYOUT / inner
         shutil.rmtree(path, ignore_errors=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(target)
@@ -712,7 +712,7 @@ class TestLinks:
         assert list(store.entries()) == []
         monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "1")
         monkeypatch.setattr(limit, "_SPARED_S", -3600.0)
-        limit.make_room(store, store.root / "v1" / "size", added)
+        limit.make_room(store, store.root / LAYOUT / "size", added)
         store.remove_support_code()
         store.sweep()
         assert everything_in(outside) == before
@@ -738,13 +738,13 @@ class TestLinks:
         (record,) = outside.rglob("record.json")
         os.utime(record, (0, 0))
         before = everything_in(outside)
-        with pytest.raises(CacheError, match=f"'{store.root.joinpath('v1', *inner)}' is a symbolic link"):
+        with pytest.raises(CacheError, match=f"'{store.root.joinpath(LAYOUT, *inner)}' is a symbolic link"):
             store.find(key)
         assert everything_in(outside) == before
 
     def test_an_artifact_that_is_a_link_is_not_trusted(self, store: Store, key: Key, outside: Path) -> None:
         folder = publish(store, key).folder
-        self.link(store, str(folder.relative_to(store.root / "v1")), outside / "answer" / key.key1 / folder.name)
+        self.link(store, str(folder.relative_to(store.root / LAYOUT)), outside / "answer" / key.key1 / folder.name)
         assert reason_for_a_miss(store, key) == (
             "the artifact in the cache is not trusted: its folder is a symbolic link"
         )
@@ -762,10 +762,10 @@ class TestLinks:
         assert store.find(key).artifact is None
 
     def test_folders_that_are_not_of_builds_are_not_swept(self, store: Store, tmp_path: Path) -> None:
-        mine = store.writable().root / "v1" / "staging" / "notes"
+        mine = store.writable().root / LAYOUT / "staging" / "notes"
         mine.mkdir()
         os.utime(mine, (0, 0))
-        link = store.root / "v1" / "staging" / ("ab" * 8)
+        link = store.root / LAYOUT / "staging" / ("ab" * 8)
         link.symlink_to(tmp_path)
         before = everything_in(tmp_path / "project") if (tmp_path / "project").exists() else {}
         store.sweep()

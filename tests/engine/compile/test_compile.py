@@ -1,4 +1,4 @@
-"""kjit.engine.compile.compile: from a variant to a library, and what happens when that fails."""
+"""kjit.engine.compile.compile: from a variant to a library, and failures on the way."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from warm import begin, warm_up
+from warm import begin
 
 from kjit.engine.compile import run
 from kjit.engine.compile.compile import Built, compile_variant
-from kjit.engine.compile.support import SupportObject, support_objects
+from kjit.engine.compile.support import SupportObject
 from kjit.engine.diagnostics import build_errors
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_library
 from kjit.engine.toolchain.programs import find_ninja
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec, Target, Variant
 
 # Plain C over tvm-ffi's ABI, so that these tests are about compiling and not about kjit's headers.
@@ -78,7 +79,7 @@ def read_by(built: Built) -> set[Path]:
 
 
 FOR_KJIT = {f"__tvm_ffi__kjit_{name}" for name in ("function_type", "know_lazy_bits", "take")}
-"""What every module exports besides: kjit/runtime/native.py calls them."""
+"""The exports that every module also has, for kjit/runtime/native.py."""
 
 
 def symbols(library: Path) -> set[str]:
@@ -290,28 +291,25 @@ class TestSupport:
     """The part of kjit that is compiled once and linked into every module."""
 
     @pytest.fixture
-    def empty_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "empty"))
-        return tmp_path / "empty"
+    def empty_cache(self, small_support: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        folder = small_support.parent / "empty"
+        monkeypatch.setenv("KJIT_CACHE_DIR", str(folder))
+        return folder
 
     @pytest.fixture
-    def kept_cache(self, empty_cache: Path, _shared_cache: Path) -> Path:
+    def kept_cache(self, empty_cache: Path, _shared_cache: Path, source: Path, tmp_path: Path) -> Path:
         """A cache that holds it, and nothing else."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("KJIT_CACHE_DIR", str(_shared_cache))
-            warm_up()
         begin(empty_cache, _shared_cache)
-        (kept,) = support_objects(Toolchain.for_target(Target.cpu()))
-        for path in empty_cache.glob("v1/support/*"):
-            if path != kept.folder:
-                shutil.rmtree(path)
+        shutil.rmtree(empty_cache / LAYOUT / "support")
+        (tmp_path / "earlier").mkdir()
+        build(Spec("answer", cpp_files=[source]), tmp_path / "earlier")
         return empty_cache
 
     def test_it_is_compiled_by_the_first_build_only(self, source: Path, staging: Path, empty_cache: Path) -> None:
         first = build(Spec("answer", cpp_files=[source]), staging)
         second = build(Spec("answer", cpp_files=[source]), staging)
         assert (len(first.commands), len(second.commands)) == (3, 2)
-        assert list(empty_cache.glob("v1/support/*/kjit_host.o"))
+        assert list(empty_cache.glob(f"{LAYOUT}/support/*/kjit_host.o"))
 
     def test_its_files_count_as_read_by_every_build(self, source: Path, staging: Path) -> None:
         for _ in range(2):
@@ -322,13 +320,13 @@ class TestSupport:
         (source.parent / "answer.h").write_text("#define ANSWER oops\n")
         with pytest.raises(CompileError, match="'oops'"):
             build(Spec("answer", cpp_files=[source]), staging)
-        assert list(empty_cache.glob("v1/support/*/kjit_host.o"))
+        assert list(empty_cache.glob(f"{LAYOUT}/support/*/kjit_host.o"))
         (source.parent / "answer.h").write_text("#define ANSWER 1\n")
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
 
     @pytest.mark.parametrize("name", ["kjit_host.o", "kjit_host.o.d"])
     def test_a_truncated_one_is_compiled_again(self, source: Path, staging: Path, kept_cache: Path, name: str) -> None:
-        (kept,) = kept_cache.glob(f"v1/support/*/{name}")
+        (kept,) = kept_cache.glob(f"{LAYOUT}/support/*/{name}")
         whole = kept.read_bytes()
         kept.write_bytes(whole[: len(whole) // 2] if name.endswith(".o") else b"")
         build(Spec("answer", cpp_files=[source]), staging)
@@ -338,7 +336,7 @@ class TestSupport:
     def test_one_that_others_may_write_to_is_compiled_again_and_replaced(
         self, source: Path, staging: Path, kept_cache: Path, name: str
     ) -> None:
-        (folder,) = kept_cache.glob("v1/support/*")
+        (folder,) = kept_cache.glob(f"{LAYOUT}/support/*")
         (folder / name).chmod(0o777)
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
         assert not any(path.stat().st_mode & 0o022 for path in (folder, *folder.iterdir()))
@@ -346,11 +344,11 @@ class TestSupport:
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
     def test_one_of_another_user_is_compiled_again(self, source: Path, staging: Path, kept_cache: Path) -> None:
-        (kept,) = kept_cache.glob("v1/support/*/kjit_host.o")
+        (kept,) = kept_cache.glob(f"{LAYOUT}/support/*/kjit_host.o")
         os.chown(kept, 12345, 12345)
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
 
-    @pytest.mark.parametrize("inner", ["", "v1", "v1/support"])
+    @pytest.mark.parametrize("inner", ["", LAYOUT, f"{LAYOUT}/support"])
     def test_where_others_may_put_one_nothing_is_linked(
         self, source: Path, staging: Path, kept_cache: Path, inner: str
     ) -> None:
@@ -367,19 +365,20 @@ class TestSupport:
             build(Spec("answer", cpp_files=[source]), staging)
         finally:
             os.umask(before)
-        assert list(empty_cache.glob("v1/support/*/kjit_host.o"))
+        assert list(empty_cache.glob(f"{LAYOUT}/support/*/kjit_host.o"))
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
 
     def test_one_that_another_process_kept_meanwhile_stays(
         self, source: Path, staging: Path, kept_cache: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (kept,) = kept_cache.glob("v1/support/*/kjit_host.o")
+        (kept,) = kept_cache.glob(f"{LAYOUT}/support/*/kjit_host.o")
         opened = kept.stat()
         monkeypatch.setattr(SupportObject, "fetch", lambda *_: False)  # when this build began, it was not there yet
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
         assert os.path.samestat(kept.stat(), opened)
-        assert list(kept_cache.glob("v1/support/*")) == [kept.parent]  # and nothing beside it
+        assert list(kept_cache.glob(f"{LAYOUT}/support/*")) == [kept.parent]  # and nothing beside it
 
+    @pytest.mark.usefixtures("small_support")
     def test_a_cache_that_cannot_be_written_is_no_error(
         self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -390,7 +389,7 @@ class TestSupport:
     def test_other_flags_of_an_op_do_not_make_another_one(self, source: Path, staging: Path, kept_cache: Path) -> None:
         build(Spec("answer", cpp_files=[source]), staging)
         build(Spec("answer", cpp_files=[source], extra_cflags=["-O1", "-Wall"]), staging)
-        assert len(list(kept_cache.glob("v1/support/*"))) == 1
+        assert len(list(kept_cache.glob(f"{LAYOUT}/support/*"))) == 1
 
 
 class TestFailures:

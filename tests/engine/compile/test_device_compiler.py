@@ -1,4 +1,4 @@
-"""Device halves by NVRTC: what several threads compile is what one compiles."""
+"""kjit.engine.compile.device_compiler: several threads make the same code as one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def nvrtc() -> Nvrtc:
 
 
 def compile_half(nvrtc: Nvrtc, folder: Path, threads: int) -> tuple[str, bytes]:
-    """What NVRTC says, and the cubin."""
+    """NVRTC's messages, and the cubin."""
     (folder / "op.ii").write_text(UNIT)
     output = folder / f"op{threads}.sm_90.cubin"
     words = (str(nvrtc.library), str(nvrtc.builtins), str(folder / "op.ii"), str(output), "", OPTIONS)

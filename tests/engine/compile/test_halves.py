@@ -1,4 +1,4 @@
-"""kjit.engine.compile.halves: what each compiler is given of a preprocessed CUDA unit."""
+"""kjit.engine.compile.halves: the two halves of a preprocessed CUDA unit."""
 
 from __future__ import annotations
 
@@ -64,6 +64,12 @@ class TestHostHalf:
         named = 'namespace a { inline namespace _GLOBAL__N_1\n{ auto b = "namespace {"; } }'
         assert host_half(unit, is_for_clang=True) == named
         assert host_half(unit) == unit
+
+    def test_noinline_is_an_attribute(self) -> None:
+        of_library = "[[__gnu__::__noinline__]] int f(); __attribute__((__noinline__, __noclone__)) int g();"
+        unit = f"{of_library} __noinline__ int h(); static {DEVICE} __noinline__ int i() {{ return 1; }}"
+        noinline = "__attribute__((noinline))"
+        assert host_half(unit).split() == f"{of_library} {noinline} int h(); static {noinline} int i() ;".split()
 
     def test_text_in_quotes_is_no_launch(self) -> None:
         unit = 'auto a = "<<<"; auto b = R"(<<<1, 2>>>)";'
@@ -171,3 +177,7 @@ class TestDeviceHalf:
 
     def test_what_is_for_the_assembler_goes(self) -> None:
         assert device_half('int f() __asm__ ("" "g"); __asm (".globl _ZSt3xyz");') == "int f() ; ;"
+
+    def test_values_of_the_library_are_not_marked_as_unused(self) -> None:
+        unit = "enum E { _S_noreplace __attribute__((__unused__)) = 1, };\nint x __attribute__((__unused__)) = 1;"
+        assert device_half(unit) == "enum E { _S_noreplace = 1, };\nint x __attribute__((__unused__)) = 1;"

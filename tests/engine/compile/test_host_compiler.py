@@ -1,4 +1,4 @@
-"""What the host half is compiled with, and what is left to nvcc."""
+"""kjit.engine.compile.host_compiler: the compile of the host half, and sources left to nvcc."""
 
 from __future__ import annotations
 

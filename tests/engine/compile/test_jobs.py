@@ -1,4 +1,4 @@
-"""kjit.engine.compile.jobs: how many units are compiled at once."""
+"""kjit.engine.compile.jobs: the number of units compiled at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.engine.compile.kernels_object: which kernel is meant by which symbol."""
+"""kjit.engine.compile.kernels_object: the kernel that a symbol refers to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KJIT_COMPILER_LAUNCHER: what it is put before; that sccache serves kjit's compiles, and none that it should not."""
+"""KJIT_COMPILER_LAUNCHER: the commands that it precedes, and correct results with sccache."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Sccache:
         self.program = program
 
     def hits(self) -> dict[str, int]:
-        """How many of each language were served from its store."""
+        """The number of compiles in each language that were served from its store."""
         done = subprocess.run(
             [self.program, "--show-stats", "--stats-format", "json"], capture_output=True, text=True, check=True
         )

@@ -1,4 +1,4 @@
-"""kjit.engine.compile.libraries: what a linker says that it read, in each linker's way, and where it may look."""
+"""kjit.engine.compile.libraries: the files that each linker reports to have read, and its search folders."""
 
 from __future__ import annotations
 

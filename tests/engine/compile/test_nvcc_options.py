@@ -1,4 +1,4 @@
-"""kjit.engine.compile.nvcc_options: what nvcc would not know is refused for the simulator too."""
+"""kjit.engine.compile.nvcc_options: options that nvcc rejects are rejected for the simulator, too."""
 
 from __future__ import annotations
 

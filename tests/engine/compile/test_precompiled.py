@@ -1,4 +1,4 @@
-"""Headers that GCC has precompiled: the same machine code and messages, and only for the very same text and flags."""
+"""kjit.engine.compile.precompiled: the same machine code and messages, and use for equal text and flags only."""
 
 from __future__ import annotations
 

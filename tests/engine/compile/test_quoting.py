@@ -1,8 +1,7 @@
-"""kjit.engine.compile.quoting: words arrive at a compiler as they were written, also past the shell of nvcc."""
+"""kjit.engine.compile.quoting: words reach a compiler unchanged, also through nvcc's shell."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -96,14 +95,13 @@ def test_variables_with_flags_for_nvcc_are_looked_at_too(tmp_path: Path, monkeyp
 def test_a_host_compiler_in_a_folder_with_an_odd_name_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = shutil.which("g++")
-    assert found is not None
+    target = Target.cuda("9.0a")
+    found = Toolchain.for_target(target).cxx.path
     folder = tmp_path / "it's `mine` $HOME, 1"
     folder.mkdir()
     (folder / "g++").symlink_to(found)
     monkeypatch.setenv("CXX", str(folder / "g++"))
     (tmp_path / "op.cuh").write_text("__global__ void k() { oops; }\n")
-    target = Target.cuda("9.0a")
     with pytest.raises(CompileError, match='identifier "oops"') as caught:
         compile_variant(
             Variant(Spec("op", cuda_files=[tmp_path / "op.cuh"]), target), Toolchain.for_target(target), tmp_path

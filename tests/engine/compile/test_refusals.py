@@ -1,4 +1,4 @@
-"""kjit.engine.compile.refusals: what is refused before anything is compiled."""
+"""kjit.engine.compile.refusals: flags and exports that are rejected before compiling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.engine.compile.run: a build ends with whoever wanted it, with all that it started."""
+"""kjit.engine.compile.run: a build ends with the process that started it, and so do all its children."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from kjit.engine.compile import run as run_file
 from kjit.engine.compile.run import run
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -125,7 +126,7 @@ def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_lef
     def compiles() -> bool:
         assert process.poll() is None
         # The host compiler's own part runs within nvcc, too, before cicc does.
-        return program in running(mark).values() and any(cache_dir.glob(f"v1/staging/*/{log}"))
+        return program in running(mark).values() and any(cache_dir.glob(f"{LAYOUT}/staging/*/{log}"))
 
     try:
         wait_until(compiles, f"{program} does not start")
@@ -134,12 +135,12 @@ def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_lef
         process.wait()
     wait_until(lambda: not running(mark), f"still running: {running(mark)}")
 
-    assert len(list((cache_dir / "v1" / "staging").iterdir())) == 2
+    assert len(list((cache_dir / LAYOUT / "staging").iterdir())) == 2
     # A folder and its lock, of the build and, in two halves, of the process that runs its commands.
     assert len(list(temporary.glob("kjit-*/*"))) == (4 if (kind, compiler) == ("cuda", "auto") else 2)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     build(Variant(answer_op(tmp_path / "project"), Target.cpu()), Store.open())
-    assert list((cache_dir / "v1" / "staging").iterdir()) == []
+    assert list((cache_dir / LAYOUT / "staging").iterdir()) == []
     assert list(temporary.iterdir()) == []
 
 

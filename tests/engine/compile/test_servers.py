@@ -1,4 +1,4 @@
-"""Builds in a process that has NVRTC loaded: what runs when, what failed, and that nothing runs on."""
+"""kjit.engine.compile.servers: builds by a process that keeps NVRTC loaded, their failures, and its end."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def wait_until(is_so: Callable[[], bool], what: str) -> None:
 
 
 def pid_in(path: Path) -> int:
-    """What a command has written there: a process id."""
+    """The process id that a command has written to a file."""
     wait_until(lambda: path.is_file() and path.read_text().endswith("\n"), f"{path} is not written")
     return int(path.read_text())
 

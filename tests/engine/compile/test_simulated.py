@@ -13,11 +13,12 @@ import torch
 import tvm_ffi
 
 from kjit.engine.cache.store import Store
+from kjit.engine.compile import support
 from kjit.engine.compile.compile import compile_variant
 from kjit.engine.key.key import Key
 from kjit.engine.miss import ensure_built
 from kjit.engine.toolchain import cuda as cuda_module
-from kjit.engine.toolchain.build_flags import sim_flags
+from kjit.engine.toolchain.build_flags import sim_flags, simulator_flags
 from kjit.engine.toolchain.cuda import NoCudaError, find_cuda_headers, header_homes
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -148,6 +149,14 @@ def test_the_simulator_and_the_rewriter_are_recorded(op: Spec, tmp_path: Path) -
     assert str(Path(op.cuda_files[0]).with_name("own.cuh")) in names
 
 
+def test_text_is_printed_by_the_simulator_and_not_by_puts(op: Spec, tmp_path: Path) -> None:
+    edit(op, "  __syncthreads();\n  x[threadIdx.x] = tile", '  printf("text\\n");\n  x[threadIdx.x] = tile')
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    built = compile_variant(Variant(op, SIM), Toolchain.for_target(SIM), staging)
+    assert b"\0puts\0" not in built.library.read_bytes()
+
+
 def test_its_flags_are_in_the_key(op: Spec) -> None:
     toolchain = Toolchain.for_target(SIM)
     other = Spec("op", cuda_files=op.cuda_files, cuda_wrappers=op.cuda_wrappers, extra_cuda_cflags=["-DX=1"])
@@ -253,6 +262,8 @@ def test_headers_of_torchs_wheels_are_enough(op: Spec, monkeypatch: pytest.Monke
         if path.name not in ("crt", "nv", "cccl", "cuda", "cub", "thrust"):
             (include / path.name).symlink_to(path)
     monkeypatch.setenv("KJIT_CUDA_HOME", str(include.parent))
+    # The simulator itself is compiled with these headers, here without optimisation.
+    monkeypatch.setattr(support, "simulator_flags", lambda toolchain: [*simulator_flags(toolchain), "-O0"])
     source = Path(op.cuda_files[0])
     source.write_text(f"#include <cuda_bf16.h>\n#include <cuda_fp8.h>\n{source.read_text()}")
     x = torch.zeros(8)

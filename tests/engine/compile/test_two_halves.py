@@ -1,11 +1,11 @@
-"""kjit.engine.compile.two_halves: what the commands of the halves say to the user."""
+"""kjit.engine.compile.two_halves: the messages of its commands."""
 
 from __future__ import annotations
 
 import pytest
 
 from kjit.engine.compile.steps import Step
-from kjit.engine.compile.two_halves import for_ptx, said
+from kjit.engine.compile.two_halves import for_ptx, shown_output
 
 UNIT = """# 1 "/op/a.cu"
 int of_host(int x) { return x; }
@@ -24,7 +24,7 @@ CUBIN = Step(
 
 def of_unresolved(symbol: str) -> str:
     log = f"ptxas info    : 0 bytes gmem\nptxas fatal   : Unresolved extern function '{symbol}'\n"
-    return said(CUBIN, log, lambda _: UNIT).removeprefix("ptxas info    : 0 bytes gmem\n")
+    return shown_output(CUBIN, log, lambda _: UNIT).removeprefix("ptxas info    : 0 bytes gmem\n")
 
 
 def test_a_call_of_a_function_of_the_host_is_shown_where_it_is() -> None:
@@ -64,19 +64,19 @@ NVRTC_ON_VARIABLE = """/op/a.cu(5): warning #20094-D: a host variable "{}" canno
 def test_a_variable_of_the_host_in_a_kernel_is_an_error_as_by_nvcc(shown: str, log: str) -> None:
     expected = NVRTC_ON_VARIABLE.format(shown).splitlines()
     expected[0] = '/op/a.cu(5): error: identifier "count" is undefined in device code'
-    assert said(CUBIN, NVRTC_ON_VARIABLE.format(shown) + log, lambda _: UNIT).splitlines() == expected
+    assert shown_output(CUBIN, NVRTC_ON_VARIABLE.format(shown) + log, lambda _: UNIT).splitlines() == expected
 
 
 def test_a_variable_of_the_host_is_found_where_nvrtc_names_no_place() -> None:
     unit = UNIT.replace("of_host(3)", "count")
-    place, line, caret = said(CUBIN, PTXAS_ON_VARIABLE.format("count"), lambda _: unit).splitlines()
+    place, line, caret = shown_output(CUBIN, PTXAS_ON_VARIABLE.format("count"), lambda _: unit).splitlines()
     assert place == '/op/a.cu(4): error: identifier "count" is undefined in device code'
     assert line[caret.index("^") :] == "count;"
 
 
 def test_the_error_of_another_broken_module_is_unchanged() -> None:
     log = "error: Broken module found, compilation aborted!\n"
-    assert said(CUBIN, log, lambda _: UNIT) == log
+    assert shown_output(CUBIN, log, lambda _: UNIT) == log
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_error_of_another_broken_module_is_unchanged() -> None:
 def test_a_kernel_with_a_result_is_shown_where_it_is(head: str, line: int | None) -> None:
     log = "ptxas application ptx input, line 15; fatal   : Parsing error near '(': syntax error\n"
     unit = f'# 1 "/lib/b.h" 1 3\n__global__ int b(int* x) {{}}\n# 2 "/op/a.cu" 2\n\n{head} {{ *x = 1; }}\n'
-    told = said(CUBIN, f"{log}ptxas fatal   : Ptx assembly aborted due to errors\n", lambda _: unit)
+    told = shown_output(CUBIN, f"{log}ptxas fatal   : Ptx assembly aborted due to errors\n", lambda _: unit)
     place = f"/op/a.cu({line}): error: a __global__ function must have a void return type"
     assert told.strip().splitlines()[0] == (place if line else log.strip())
 
@@ -102,7 +102,7 @@ def test_that_a_kernel_has_no_body_in_the_host_half_is_not_reported() -> None:
     host = Step("cuda0.host.o", ("g++", "-x", "c++-cpp-output", "-c", "cuda0.cut.ii"), ("cuda0.ii",))
     for kind in ("", "inline function "):
         log = f"a.cu:3:17: warning: {kind}'void f(int*)' used but never defined\n    3 | void f(int*)\n      |  ^\n"
-        assert said(host, log, lambda _: UNIT) == ""
+        assert shown_output(host, log, lambda _: UNIT) == ""
 
 
 def test_ptx_is_made_as_the_cubin_is() -> None:

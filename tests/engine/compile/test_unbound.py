@@ -1,4 +1,4 @@
-"""kjit.engine.compile.unbound: functions that nothing defines, in modules whose flags allow it."""
+"""kjit.engine.compile.unbound: undefined functions in modules whose flags allow them."""
 
 from __future__ import annotations
 

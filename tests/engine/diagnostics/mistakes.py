@@ -1,4 +1,4 @@
-"""Mistakes that people make, what kjit says about each, and how those texts are written anew.
+"""Common mistakes, kjit's messages about them, and a program that writes the expected ones again.
 
     python tests/engine/diagnostics/mistakes.py [NAME...]
 
@@ -291,7 +291,7 @@ MISTAKES: Mapping[str, Mistake] = {
 
 
 def say(mistake: Mistake) -> str:
-    """What kjit says about it, with paths that are the same on all machines."""
+    """kjit's messages about a mistake, with paths that are the same on all machines."""
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as temporary:
         sources, folder = Path(temporary, "sources"), Path(temporary, "build")
@@ -350,8 +350,8 @@ def _same_everywhere(text: str, folder: str, toolchain: Toolchain) -> str:
 
 
 def shape(text: str) -> list[str]:
-    """What kjit makes of the first message, whatever the words of the compiler are: the first line, where the error is,
-    the line of source, whether there is a caret under it, how the instantiations are folded, the hint."""
+    """The parts of the first message that do not depend on the compiler's words: the first line, the position, the line
+    of source, whether there is a caret below it, the folded instantiations, the hint."""
     head, *rest = text.splitlines()
     first = []
     for line in rest:

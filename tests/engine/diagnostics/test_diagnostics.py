@@ -1,4 +1,4 @@
-"""kjit.engine.diagnostics.diagnostics: what the tools print, and what a person sees of it."""
+"""kjit.engine.diagnostics.diagnostics: from the output of compilers to messages for people."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class TestGcc:
 
 
 class TestPlaces:
-    """Where a message is shown that names another place than the one to change, or none."""
+    """The place of a message that names another place than the one to change, or none."""
 
     def test_a_missing_semicolon_is_shown_at_the_end_of_the_line_that_lacks_it(self, view: Path) -> None:
         (view / "project" / "scale.cuh").write_text("int f() {\n  int x = 1  // one\n\n  return x;\n}\n")
@@ -324,6 +324,15 @@ class TestNvcc:
     def test_an_instantiation_is_one_line_that_ends_at_the_wrapper(self, view: Path) -> None:
         lines = show(NVCC_TEMPLATE, view).text.splitlines()
         assert lines[-1] == "  in Scale<float, 4>::run, from the wrapper of export 'scale'"
+
+    def test_instantiations_may_follow_a_note(self, view: Path) -> None:
+        note = (
+            "{library}/tensor.h(4): note #3453-D: the final comparison was 8 <= 4\n"
+            '    static_assert(std::is_integral_v<T>, "T must be an integer");\n    ^\n'
+        )
+        said = show(NVCC_TEMPLATE.replace("          detected", f"{note}          detected"), view).text.splitlines()
+        without = show(NVCC_TEMPLATE, view).text.splitlines()
+        assert said == [*without[:-1], "  note: the final comparison was 8 <= 4", without[-1]]
 
     def test_a_name_that_is_nearly_one_of_the_file_is_suggested(self, view: Path) -> None:
         (view / "project" / "scale.cuh").write_text("float f(float alpha) {\n  return alhpa;\n}\n")
@@ -565,7 +574,7 @@ class TestOtherTools:
 
     def test_a_host_compiler_that_is_not_there_is_named(self, view: Path) -> None:
         log = "/opt/g++: No such file or directory\nnvcc fatal   : Failed to preprocess host compiler properties.\n"
-        assert show(log, view).text == "error: nvcc's host compiler '/opt/g++' is not there"
+        assert show(log, view).text == "error: nvcc's host compiler '/opt/g++' does not exist"
 
     @pytest.mark.parametrize(
         ("line", "text"),
@@ -582,7 +591,7 @@ class TestOtherTools:
     def test_an_option_is_said_to_stand_where_it_stands(self, view: Path) -> None:
         given = {"extra_cuda_cflags": ("-O3",), "NVCC_APPEND_FLAGS": ("--bogus=1",)}
         report = explain("nvcc fatal   : Unknown option '--bogus'\n", files_of(view), "cuda:sm_80", given)
-        assert report.hint == "it stands in NVCC_APPEND_FLAGS: correct it there, or take it out"
+        assert report.hint == "it is in NVCC_APPEND_FLAGS: correct it there, or remove it"
 
     @pytest.mark.parametrize(
         ("said", "given"),
@@ -599,7 +608,7 @@ class TestOtherTools:
         report = explain(f"{said}\n", files_of(view), "cuda:sm_80", given)
         assert (
             report.hint
-            == f"'3' in {next(iter(given))} is not an option, so the compiler takes it for a source: take it out"
+            == f"'3' in {next(iter(given))} is not an option, so the compiler takes it for a source: remove it"
         )
 
     def test_an_older_language_is_one_sentence_about_the_flag(self, view: Path) -> None:
@@ -610,4 +619,4 @@ class TestOtherTools:
         for flags in (["-O3", "-std=c++17"], ["-std", "c++17"], ["-Xcompiler=-O3,-std=c++17"], ["--std=c++17"]):
             report = explain(log, files_of(view), "cpu", {"extra_cflags": flags})
             assert report.text == "kjit's headers need C++20, and extra_cflags asks for c++17."
-            assert str(report.hint).startswith("take -std=c++17 out of extra_cflags")
+            assert str(report.hint).startswith("remove -std=c++17 from extra_cflags")

@@ -1,4 +1,4 @@
-"""kjit.engine.diagnostics.limits: which errors are mistakes, and which are for want of what NVRTC lacks."""
+"""kjit.engine.diagnostics.limits: errors that are mistakes, and errors that are limits of NVRTC."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STEPS = [
 
 
 def limit(**said: str) -> str | None:
-    """What is said of commands that failed, by what they make: `_` in place of dots."""
+    """The limit found in the output of failed commands, given by the names of their outputs, with `_` for dots."""
     logs = {name.replace("scale_so", "scale.so").replace("__", "."): log for name, log in said.items()}
     broken = [(step, logs[step.output]) for step in STEPS if step.output in logs]
     assert len(broken) == len(logs)
@@ -165,7 +165,7 @@ class TestLimits:
 
 
 class TestNeither:
-    """What says nothing about the sources is no reason to have nvcc compile them."""
+    """Failures that say nothing about the sources are no reason to compile them by nvcc."""
 
     @pytest.mark.parametrize(
         "log",

@@ -1,4 +1,4 @@
-"""What is read out of a disassembly."""
+"""kjit.engine.diagnostics.machine_code: the content of a disassembly."""
 
 from __future__ import annotations
 

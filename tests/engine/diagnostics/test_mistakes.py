@@ -1,4 +1,4 @@
-"""What people see of forty mistakes, compiled by the real compilers (mistakes.py says how the texts are made)."""
+"""The messages about forty mistakes, compiled by the real compilers (mistakes.py writes the expected ones)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,23 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> list[Refusal]:
     return refusals
 
 
-SIMULATED = ("sim_missing_header", "sim_wrong_number_of_arguments")
-"""Mistakes that g++ is shown twice, for the CPU and as a simulated kernel. The others of this kind come every night."""
+TWICE = (
+    "sim_missing_header",
+    "sim_wrong_number_of_arguments",
+    "cuda_missing_header",
+    "cuda_missing_semicolon",
+    "cuda_undefined_reference",
+    "cuda_unknown_flag",
+    "cuda_wrong_export_name",
+    "math_wrong_type_cuda",
+)
+"""Mistakes that are also among those for the CPU, of each kind one. The others come every night."""
 
 
 def marks_of(name: str, mistake: Mistake) -> list[pytest.MarkDecorator]:
     marks = [pytest.mark.nvcc] if mistake.is_cuda else []
-    is_twice = name.startswith("sim_") and name.removeprefix("sim_") in MISTAKES and name not in SIMULATED
+    of_the_cpu = name.removeprefix("sim_").removeprefix("cuda_").removesuffix("_cuda").removesuffix("_sim")
+    is_twice = of_the_cpu != name and of_the_cpu in MISTAKES and name not in TWICE
     return [*marks, pytest.mark.nightly] if is_twice else marks
 
 

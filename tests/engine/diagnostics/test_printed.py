@@ -1,4 +1,4 @@
-"""kjit.engine.diagnostics.printed: what `ptxas -v` says of each kernel, and the files that compilers list."""
+"""kjit.engine.diagnostics.printed: the figures that `ptxas -v` prints for kernels, and compilers' lists of files."""
 
 from __future__ import annotations
 

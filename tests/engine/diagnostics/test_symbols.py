@@ -1,4 +1,4 @@
-"""kjit.engine.diagnostics.symbols: C++ names as people write them."""
+"""kjit.engine.diagnostics.symbols: C++ names, readable."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""kjit.engine.diagnostics.torch_words: what the compilers say of torch's words, and what these are called here."""
+"""kjit.engine.diagnostics.torch_words: hints for names of torch's C++ API."""
 
 from __future__ import annotations
 
 import pytest
 
-from kjit.engine.diagnostics import advice
+from kjit.engine.diagnostics import hints
 from kjit.engine.diagnostics.messages import Message
 
 VIEW = "kjit::host::TensorView"
 
 
 def hint(text: str, code: str | None = None) -> str | None:
-    return advice.hint([Message(text, "a.cu", 1, code=code)], lambda _: None, "cpu", {})
+    return hints.hint([Message(text, "a.cu", 1, code=code)], lambda _: None, "cpu", {})
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_member_of_torchs_tensor_is_known_after_a_tensor_alone(member: str, me
     for text in of_view:
         assert meant in str(hint(text)), text
         assert hint(text.replace(VIEW, "mine::Grid")) is None
-        assert advice.suggestion(Message(text, "a.cu", 1), lambda _: {f"{member}s"}, ()) is None
+        assert hints.suggestion(Message(text, "a.cu", 1), lambda _: {f"{member}s"}, ()) is None
 
 
 def test_data_ptr_of_tvm_ffis_own_tensor_is_no_template() -> None:

@@ -1,4 +1,4 @@
-"""Two copies of a tree, one cache: what is the same in both is built once, and what differs is never shared.
+"""Two copies of a tree with one cache: equal modules are built once, and different ones are never shared.
 
 A package in a larger repository is built in one copy of it and asked for in another. `ask(copy)` says what a program
 would see there: whether the module had to be built, and what it answers.
@@ -83,7 +83,7 @@ class TestAHeaderBesideThePackage:
         params=["included", "through another", "through a link", "-I", "-isystem", "-iprefix", "extra_include_paths"]
     )
     def way(self, first: Copy, request: pytest.FixtureRequest) -> Callable[[Copy], dict[str, Any]]:
-        """What a wrapper that lies in a copy hands over."""
+        """The arguments of a wrapper in a copy."""
         first.write("inc/answer.h", answer(42))
         if request.param == "included":
             include(first, '"../../inc/answer.h"')
@@ -153,7 +153,7 @@ def test_a_link_in_a_copy_that_leads_elsewhere_is_followed(first: Copy) -> None:
 
 
 class TestTheFirstCopysFiles:
-    """What names a file of the first copy by an absolute path means that file in the second one, too."""
+    """An absolute path to a file of the first copy means that file in the second copy, too."""
 
     @pytest.fixture(
         params=["include", "macro", "CPATH", "@file", "nested @file", "-include", "-DPATH", "CXX", "linker script"]
@@ -169,6 +169,7 @@ class TestTheFirstCopysFiles:
             include(first, "PLACE")
             first.source.write_text(f'#define PLACE "{header}"\n{first.source.read_text()}')
         elif request.param == "CPATH":
+            request.getfixturevalue("small_support")
             monkeypatch.setenv("CPATH", str(folder))
         elif request.param == "@file":
             (tmp_path / "options").write_text(f"--include-directory '{folder}'\n")
@@ -184,6 +185,7 @@ class TestTheFirstCopysFiles:
             include(first, "PLACE")
             return {"extra_cflags": [f'-DPLACE="{header}"']}
         elif request.param == "CXX":
+            request.getfixturevalue("small_support")
             script = tmp_path / "c++"
             script.write_text(f'#!/bin/sh\nexec {Toolchain.for_target(CPU).cxx.path} -I{folder} "$@"\n')
             script.chmod(0o755)
@@ -350,7 +352,7 @@ def a_compiler(name: str) -> str:
 
 
 class TestOddFiles:
-    """What no compiler can open, and what its list of files cannot say."""
+    """Files that no compiler can open, and names that its list of files cannot express."""
 
     def test_a_link_that_leads_nowhere_is_a_hit_until_it_leads_somewhere(self, first: Copy, tmp_path: Path) -> None:
         (first.root / "early").mkdir()
@@ -382,6 +384,7 @@ class TestOddFiles:
         (tmp_path / "nowhere.h").write_text(answer(43))
         assert first.ask(extra_include_paths=folders) == (BUILT, 43)
 
+    @pytest.mark.usefixtures("small_support")
     @pytest.mark.parametrize("compiler", ["g++", pytest.param("clang++", marks=pytest.mark.nightly)])
     @pytest.mark.parametrize("name", ["x\\y.h", "x\\ y.h", "#x.h", "c:d.h", "$x.h", "it's.h"])
     def test_a_header_may_be_called_whatever_an_include_can_say(

@@ -1,4 +1,4 @@
-"""kjit.engine.key.flags: which folders and files flags name, in each way in which a compiler takes them."""
+"""kjit.engine.key.flags: the folders and files named by flags, in every spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rule about hits and misses, in one place, on the whole road: key, look-up, compile, loaded module.
+"""All rules about hits and misses, on the whole path: key, look-up, compile, loaded module.
 
 `road.ask()` says what a program would see: whether the module had to be built, and what it answers. What must be a hit:
 
@@ -325,6 +325,7 @@ class TestOtherInputs:
             make_library(road, folder / "libmore.a", 43)
             assert road.ask(extra_ldflags=flags) == (BUILT, 43)
 
+    @pytest.mark.usefixtures("small_support")
     def test_a_static_library_that_a_variable_leads_to_is_a_miss_when_it_changes(
         self, road: Road, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -441,6 +442,7 @@ class TestEnvironment:
         monkeypatch.setenv("SOMETHING_ELSE", "1")
         assert road.ask() == (HIT, 42)
 
+    @pytest.mark.usefixtures("small_support")
     def test_the_header_that_cpath_leads_to_is_the_one_that_answers(
         self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -480,6 +482,7 @@ class TestEnvironment:
         assert builder.build(variant, Store.open()).state == BUILT
 
 
+@pytest.mark.usefixtures("small_support")
 class TestCompilers:
     def test_another_compiler_is_a_miss_and_the_first_one_again_a_hit(
         self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -593,7 +596,7 @@ def cuda_key(folder: Path, arch: str = "9.0a") -> tuple[Key, Toolchain]:
 class TestDuringTheBuild:
     @pytest.fixture
     def during(self, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-        """What to do at the end of each compile that is to come."""
+        """Actions to run at the end of each later compile."""
         actions: list[Callable[[], object]] = []
         real = compile_module.compile_variant
 
@@ -648,6 +651,7 @@ class TestDuringTheBuild:
         during.append(exchange)
         assert unbuilt.ask() == (BUILT, 43)
 
+    @pytest.mark.usefixtures("small_support")
     def test_a_compiler_that_is_exchanged_is_asked_again(
         self, unbuilt: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, during: list[Callable[[], object]]
     ) -> None:

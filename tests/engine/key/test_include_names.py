@@ -1,4 +1,4 @@
-"""kjit.engine.key.include_names: which names in sources may mean a file that is not there yet."""
+"""kjit.engine.key.include_names: names in sources that may refer to a file which does not exist yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.engine.key.key: what makes another key and what does not."""
+"""kjit.engine.key.key: changes that result in another key, and changes that do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.engine.key.macros: which macros lead to a word."""
+"""kjit.engine.key.macros: the macros that expand to a word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kjit.engine.key.headers: which changes to what a compile read are noticed, and which do not matter."""
+"""kjit.engine.key.headers: changes of the files that a compile has read, and changes that do not matter."""
 
 from __future__ import annotations
 

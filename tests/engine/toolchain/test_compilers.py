@@ -1,4 +1,4 @@
-"""kjit.engine.toolchain.compilers: which C++ compiler is found, and which is refused."""
+"""kjit.engine.toolchain.compilers: the C++ compiler that is found, and those that are rejected."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class TestTemporaryFiles:
 
 
 class TestHostOfNvcc:
-    """Which compiler nvcc is to call for host code, by nvcc's own variables."""
+    """The host compiler selected by nvcc's own variables."""
 
     @pytest.fixture
     def nvcc(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:

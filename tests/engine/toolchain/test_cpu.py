@@ -1,4 +1,4 @@
-"""kjit.engine.toolchain.cpu: what this CPU has, and which libraries of others run on it."""
+"""kjit.engine.toolchain.cpu: the features of this CPU, and the libraries for other CPUs that run on it."""
 
 from __future__ import annotations
 

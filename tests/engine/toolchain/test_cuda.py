@@ -1,4 +1,4 @@
-"""kjit.engine.toolchain.cuda: which CUDA toolkit is found, and whether its parts fit."""
+"""kjit.engine.toolchain.cuda: the CUDA toolkit that is found, and whether its parts fit each other."""
 
 from __future__ import annotations
 

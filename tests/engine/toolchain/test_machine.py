@@ -1,4 +1,4 @@
-"""kjit.engine.toolchain.machine: what this process may use, on Linux by what the kernel's files say."""
+"""kjit.engine.toolchain.machine: the cores and the memory for this process, on Linux from the kernel's files."""
 
 from __future__ import annotations
 

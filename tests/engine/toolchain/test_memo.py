@@ -1,4 +1,4 @@
-"""kjit.engine.toolchain.memo: what compilers reported is asked again when they change."""
+"""kjit.engine.toolchain.memo: compilers are queried again when they change."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fakes import calls, write_gcc, write_script
 
 from kjit.engine.toolchain import compilers, memo
 from kjit.engine.toolchain.compilers import inspect
+from kjit.runtime import LAYOUT
 
 
 @pytest.fixture(autouse=True)
@@ -103,11 +104,11 @@ class TestMemo:
 
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1, "programs": []}', "\x00\xff"])
     def test_a_broken_memo_is_as_good_as_none(self, cache_dir: Path, tmp_path: Path, content: str) -> None:
-        (cache_dir / "v1").mkdir(parents=True, exist_ok=True)
-        (cache_dir / "v1" / "compilers.json").write_text(content)
+        (cache_dir / LAYOUT).mkdir(parents=True, exist_ok=True)
+        (cache_dir / LAYOUT / "compilers.json").write_text(content)
         assert inspect(write_gcc(tmp_path / "c++"), "c++").version == (12, 2)
 
-    @pytest.mark.parametrize("inner", ["", "v1", "v1/compilers.json"])
+    @pytest.mark.parametrize("inner", ["", LAYOUT, f"{LAYOUT}/compilers.json"])
     def test_one_that_others_may_write_to_is_not_believed(self, cache_dir: Path, tmp_path: Path, inner: str) -> None:
         program = write_gcc(tmp_path / "c++")
         inspect(program, "c++")
@@ -120,9 +121,9 @@ class TestMemo:
     def test_an_answer_of_the_wrong_form_is_asked_again(self, cache_dir: Path, tmp_path: Path) -> None:
         program = write_gcc(tmp_path / "c++")
         path, size, mtime_ns = memo.stamp(program)
-        (cache_dir / "v1").mkdir(parents=True, exist_ok=True)
+        (cache_dir / LAYOUT).mkdir(parents=True, exist_ok=True)
         entry = {"size": size, "mtime_ns": mtime_ns, "version": [7], "features": "native"}
-        (cache_dir / "v1" / "compilers.json").write_text(json.dumps({"format": 1, "programs": {path: entry}}))
+        (cache_dir / LAYOUT / "compilers.json").write_text(json.dumps({"format": 1, "programs": {path: entry}}))
         assert inspect(program, "c++").version == (12, 2)
 
     def test_a_cache_that_cannot_be_written_is_no_error(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

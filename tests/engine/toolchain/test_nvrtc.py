@@ -1,4 +1,4 @@
-"""CUDA units in two halves, the device's by NVRTC: what is built, what is launched, and what is left to nvcc."""
+"""CUDA units in two halves: their builds, their launches, and those left to nvcc."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ float half_of(double x) { return __half2float(__float2half(static_cast<float>(x)
 """
 EXPORTS = [("launch", "launch"), ("half_of", "half_of")]
 
-# What of CUDA's runtime the module calls; it says what it was given.
+# A CUDA runtime that prints the module's calls and their arguments.
 RUNTIME = """
 #include <cuda_runtime_api.h>
 #include <cstdio>
@@ -363,13 +363,25 @@ module.second()
     @pytest.mark.parametrize(
         "kernel",
         [
-            "static __global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }}",
-            "namespace {{ __global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }} }}",
-            "template <int kBy> static __global__ void set(int* x, int n) {{ x[n] = kBy + {}; }}\n#define fill set<2>",
-            "__global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }}",
-            "static __device__ int count;\nstatic __global__ void fill(int* x, int n) {{ x[n] = count; }}",
+            pytest.param("static __global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }}", id="static"),
+            pytest.param(
+                "namespace {{ __global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }} }}",
+                id="unnamed",
+                marks=pytest.mark.nightly,
+            ),
+            pytest.param(
+                "template <int kBy> static __global__ void set(int* x, int n) {{ x[n] = kBy + {}; }}\n"
+                "#define fill set<2>",
+                id="template",
+                marks=pytest.mark.nightly,
+            ),
+            pytest.param("__global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }}", id="global"),
+            pytest.param(
+                "static __device__ int count;\nstatic __global__ void fill(int* x, int n) {{ x[n] = count; }}",
+                id="variable",
+                marks=pytest.mark.nightly,
+            ),
         ],
-        ids=["static", "unnamed", "template", "global", "variable"],
     )
     def test_each_launches_its_own_kernel_of_a_name(self, kernel: str, tmp_path: Path) -> None:
         first, second = self.launched(tmp_path, kernel.format(1), kernel.format(2))
@@ -389,7 +401,7 @@ module.second()
 
 @pytest.mark.usefixtures("cache_dir")
 class TestNvcc:
-    """What NVRTC cannot do is compiled by nvcc where there is one."""
+    """Sources that NVRTC cannot compile are compiled by nvcc, if it is installed."""
 
     SYMBOL = """__constant__ float factors[4];
     __global__ void fill(float* x) { *x = factors[0]; }
@@ -490,7 +502,9 @@ class TestNvcc:
         assert "compiled by nvcc" not in caplog.text
 
     @pytest.mark.usefixtures("with_nvcc")
-    @pytest.mark.parametrize("qualifiers", ["__device__", "__host__ __device__"])
+    @pytest.mark.parametrize(
+        "qualifiers", ["__device__", pytest.param("__host__ __device__", marks=pytest.mark.nightly)]
+    )
     def test_lambdas_for_the_device_are_nvccs(self, qualifiers: str, tmp_path: Path) -> None:
         source = f"""template <typename F> __global__ void apply(float* x, F f) {{ *x = f(*x); }}
         void launch(int64_t n) {{
@@ -513,7 +527,11 @@ class TestNvcc:
 
     @pytest.mark.usefixtures("without_nvcc")
     @pytest.mark.parametrize(
-        "call", ["__atomic_fetch_add(x, 1, __ATOMIC_RELAXED)", "__atomic_store_n(x, 1, __ATOMIC_RELEASE)"]
+        "call",
+        [
+            "__atomic_fetch_add(x, 1, __ATOMIC_RELAXED)",
+            pytest.param("__atomic_store_n(x, 1, __ATOMIC_RELEASE)", marks=pytest.mark.nightly),
+        ],
     )
     def test_builtins_for_host_code_are_errors_in_kernels(self, call: str, tmp_path: Path) -> None:
         source = f"""#include <atomic>

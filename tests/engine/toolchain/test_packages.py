@@ -1,4 +1,4 @@
-"""kjit.engine.toolchain.packages: who brings what of CUDA is missing."""
+"""kjit.engine.toolchain.packages: the packages that bring missing parts of CUDA."""
 
 from __future__ import annotations
 

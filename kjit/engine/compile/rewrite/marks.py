@@ -1,4 +1,9 @@
-"""The marks of functions for the GPU (`__global__`, `__device__`, `__launch_bounds__`), which no C++ compiler reads."""
+"""The marks of functions for the GPU (`__global__`, `__device__`, `__noinline__`, `__launch_bounds__`), which no C++
+compiler reads.
+
+`__noinline__` is also the name of an attribute in the C++ library: it stays in `[[__gnu__::__noinline__]]`, and may go
+from `__attribute__((__noinline__))`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import re
 from kjit.engine.compile.rewrite.tokens import Token, matching, text_of
 
 SIDES = ("__global__", "__device__", "__host__")
-_SIDE = re.compile(r"\b__(?:global|device|host)__\b")
+_MARK = re.compile(r"\b__(?:global|device|host)__\b|(?<!::)\b__noinline__\b")
 
 
 def take_marks(code: list[Token]) -> list[tuple[Token, str]]:
@@ -23,6 +28,8 @@ def take_marks(code: list[Token]) -> list[tuple[Token, str]]:
         token = code[index]
         if token.text in SIDES:
             is_kernel |= token.text == "__global__"
+            token.text = ""
+        elif token.text == "__noinline__" and (index == 0 or code[index - 1].text != "::"):
             token.text = ""
         elif token.text == "__launch_bounds__" and code[index + 1 : index + 2] and code[index + 1].text == "(":
             end = matching(code, index + 1)
@@ -52,7 +59,7 @@ def take_marks_of_others(others: list[Token]) -> None:
     for token in others:
         if token.text.startswith("# "):
             continue
-        token.text = _SIDE.sub("", token.text)
+        token.text = _MARK.sub("", token.text)
         if not (is_open or "__launch_b" in token.text):
             continue
         kept = []

@@ -1,4 +1,4 @@
-// Pattern gather on the CPU: on its cores and vector units.
+// Pattern gather on the CPU, multithreaded and vectorised.
 
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace kjit::details {
 
-/// In the place of the rows beside a tensor of the results, which has none: for `RowRuns`.
+/// A placeholder for full tensors among the operands of `RowRuns`: they are addressed by the index of the result.
 struct NoRow {
   struct Data {
     std::nullptr_t from(std::int64_t) const { return nullptr; }
@@ -55,7 +55,7 @@ struct RowsOf<Operand, Index, Place::kRow> {
   using type = NumberRow<typename Operand::Element, std::remove_const_t<StagedAs<Operand>>>;
 };
 
-/// What a tensor has beside the rows of the results.
+/// The rows of a tensor that match the rows of the results.
 template <typename Operand, typename T, typename Rows = typename RowsOf<Operand, T>::type>
 Rows rows_of(const Operand& tensor, std::int64_t table_size, const Index<T>& index) {
   if constexpr (kIsIn<Operand, Place::kTable>) {
@@ -67,15 +67,15 @@ Rows rows_of(const Operand& tensor, std::int64_t table_size, const Index<T>& ind
   }
 }
 
-/// Elements that are read where they are.
+/// Elements that are read in place.
 template <typename T>
 struct Unstaged {
   T* first;
   T* data() const { return first; }
 };
 
-/// Some elements of a tensor, for a part of a row: those of the results from `at` on, others from `beside` on. What is
-/// written last has its parts where lines of the caches begin.
+/// The elements of a tensor for a part of a row: of a full tensor those from `at` on, of others those at `data`. The
+/// parts of the tensor that is written last (`kIsLast`) begin at cache lines.
 template <bool kIsLast, typename Operand, typename Size, typename Beside, typename Data>
 [[gnu::always_inline]] inline auto stage_beside(const Operand& tensor, std::int64_t at, Size size, const Beside& beside,
                                                 Data* data) {
@@ -104,7 +104,7 @@ template <typename Math, typename Size, typename... Operands, typename... Stages
   (store_stage<Operands>(stages), ...);
 }
 
-/// Where the tensor is, of those that are written, which is written last.
+/// The position of the last tensor that is written.
 template <typename... Operands>
 constexpr std::size_t last_written() {
   std::size_t at = 0, last = 0;
@@ -121,7 +121,7 @@ const auto& tensor_at(const Operand& tensor, const Operands&... others) {
   }
 }
 
-/// Whether results may be rows of the table as they are, by the tensors: one of each, of one type.
+/// Whether the tensors allow results to be unchanged rows of the table: one table and one result of the same type.
 template <typename... Operands>
 constexpr bool kMayMove = false;
 template <typename T, typename U>
@@ -129,7 +129,7 @@ constexpr bool kMayMove<T, U> =
     std::is_same_v<typename T::Element, typename U::Element> &&
     ((kIsIn<T, Place::kTable> && kIsOnlyWritten<U>) || (kIsIn<U, Place::kTable> && kIsOnlyWritten<T>));
 
-/// Math without numbers that come along, for an element of the table.
+/// Calls math without members for one element of the table.
 template <typename Math, typename First, typename Second>
 inline void move_element(const typename First::Element& from, typename First::Element& to) {
   if constexpr (kIsIn<First, Place::kTable>) {
@@ -149,14 +149,14 @@ template <typename Math, typename... Operands>
   return false;
 }
 
-/// A tensor, and what it has beside the rows of the results.
+/// A tensor, and its rows that match the rows of the results.
 template <typename Operand, typename T>
 struct GatheredRows {
   Operand tensor;
   typename RowsOf<Operand, T>::type rows;
 };
 
-/// The rows from `first` up to `last`.
+/// The rows from `first` to `last`.
 template <std::size_t... kAt, typename Math, typename Streams, typename T, typename... Operands>
 [[gnu::always_inline]] inline void gather_range(std::index_sequence<kAt...>, const Math& math, std::int64_t first,
                                                 std::int64_t last, std::int64_t row_size, Streams streams,
@@ -175,7 +175,7 @@ template <std::size_t... kAt, typename Math, typename Streams, typename T, typen
   }
 }
 
-/// What is read and written for an element of the results, less what many share.
+/// The bytes that are read and written for an element of the results, without per-column and per-row tensors.
 template <typename... Operands>
 constexpr std::size_t kMovedBytes =
     (0 + ... + (kIsIn<Operands, Place::kElement, Place::kTable> ? sizeof(typename Operands::Element) : 0));
@@ -189,7 +189,7 @@ void run_gather(const Math& math, const Sizes& sizes, DLDevice, const Index<T>& 
   const std::int64_t num_rows = sizes.num_rows, row_size = sizes.row_size, table_size = sizes.table_size;
   parallel_ranges(num_rows, 1, num_rows * row_size > kOneThread, [=](std::int64_t first, std::int64_t last) {
     if constexpr (kMayMove<Operands...>) {
-      // Rows that stay in the caches are copied, if that is all that the math does.
+      // If the math only copies, and results are not streamed, whole rows are copied.
       if (only_moves<Math, Operands...>() && !static_cast<bool>(streams)) {
         constexpr std::size_t kTable = kIsIn<std::tuple_element_t<0, std::tuple<Operands...>>, Place::kTable> ? 0 : 1;
         auto rows = rows_of(tensor_at<kTable>(tensors...), table_size, index);

@@ -24,7 +24,7 @@ void launch_on_rows(void (*kernel)(Math, host::row::Pieces, std::int64_t, Index<
   launch.enable_pdl()(kernel, math, cut, sizes.table_size, index, tensors...);
 }
 
-/// Whether there is so little to move that more threads, with a vector each, are sooner done.
+/// Whether there is so little data that twice the threads, with one vector each, finish sooner.
 template <typename Sizes>
 bool is_little(const Sizes& sizes, int vec) {
   return sizes.num_rows * sizes.row_size <= 65536 * vec;
@@ -35,7 +35,7 @@ template <typename Math, typename Sizes, typename T, typename... Operands>
 void run_gather(const Math& math, const Sizes& sizes, DLDevice device, const Index<T>& index,
                 const Operands&... tensors) {
   using namespace host::row;
-  constexpr int kVec = elements_in<Operands...>(16);  // but for numbers of rows, of which none is moved in vectors
+  constexpr int kVec = elements_in<Operands...>(16);
   const std::int64_t head = aligned_head<kVec, Place::kElement>(tensors...);
   const bool others_aligned = aligned_head<kVec, Place::kTable, Place::kColumn>(tensors...) == 0;
   const bool all_aligned = head == 0 && sizes.row_size % kVec == 0 && others_aligned;
@@ -48,7 +48,7 @@ void run_gather(const Math& math, const Sizes& sizes, DLDevice device, const Ind
     launch.enable_pdl()(kernel, math, run, sizes.table_size, index, tensors...);
     return;
   }
-  // Single elements where rows are short, or never aligned at the same time.
+  // Element by element if rows are short, or if the tensors are never aligned at the same element.
   const int parts = all_aligned && is_little(sizes, kVec) ? 1 : 2;
   const auto kernel = !all_aligned ? kernels::gather<Math, 1, 2, T, Operands...>
                       : parts == 1 ? kernels::gather<Math, kVec, 1, T, Operands...>
@@ -56,7 +56,7 @@ void run_gather(const Math& math, const Sizes& sizes, DLDevice device, const Ind
   launch_on_rows(kernel, all_aligned ? kVec : 1, parts, sizes, device, math, index, tensors...);
 }
 
-/// The kernel whose threads move two vectors of `vec` elements each, kVec at most.
+/// The kernel whose threads move two vectors of `vec` elements each; `vec` is at most `kVec`.
 template <int kVec, typename Math, typename T, typename... Operands>
 auto scatter_kernel(int vec) {
   if constexpr (kVec > 1) {
@@ -65,7 +65,7 @@ auto scatter_kernel(int vec) {
   return kernels::scatter<Math, kVec, 2, T, Operands...>;
 }
 
-/// Calls `math.element` for each element of the rows that the table has.
+/// Calls `math.element` for each element of the rows whose index is in range.
 template <typename Math, typename Sizes, typename T, typename... Operands>
 void run_scatter(const Math& math, const Sizes& sizes, DLDevice device, const Index<T>& index,
                  const Operands&... tensors) {

@@ -1,5 +1,4 @@
-// The kernels of patterns gather and scatter, on a GPU: what a thread does. Device code alone; <kjit/patterns/gather.h>
-// and <kjit/patterns/scatter.h> launch it.
+// The kernels of patterns gather and scatter on a GPU: device code only; <kjit/detail/gather_gpu.cuh> launches them.
 
 #pragma once
 
@@ -18,33 +17,33 @@ namespace details {
 
 constexpr int kGatherBlock = 128;  // threads in a block
 
-/// Whether `row` is a row of the table.
+/// Whether `row` is the index of a row of the table.
 KJIT_DEVICE bool has_row(std::int64_t row, std::int64_t table_size) {
-  return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(table_size);  // nor below 0
+  return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(table_size);  // false if negative
 }
 
-/// The element of a row in a tensor that has one for each; zero where it is absent.
+/// The element of a row in a per-row tensor; zero if the tensor is absent.
 template <typename Operand>
 KJIT_DEVICE typename Operand::Element of_row(const Operand& tensor, std::int64_t row) {
   if (Operand::kIsOptional && tensor.data == nullptr) return typename Operand::Element{};
   return tensor.data[row];
 }
 
-/// What a thread holds of a tensor: `kCount` vectors of `kVec` elements, or a row's element. Where not `kIsAligned`,
-/// vectors of tables and columns begin anywhere; all others are aligned.
+/// The registers of a thread for one tensor: `kCount` vectors of `kVec` elements, or the element of a per-row tensor.
+/// Vectors are aligned; only those of tables and per-column tensors need not be, unless `kIsAligned`.
 template <typename Operand, int kVec, int kCount, bool kIsAligned = true>
 struct GatheredVectors {
   using Element = typename Operand::Element;
   static constexpr bool kIsTable = kIsIn<Operand, Place::kTable>;
   static constexpr bool kIsScattered = kIsTable && Operand::kIsWritten;
-  static constexpr int kHeld = kIsIn<Operand, Place::kRow> ? 1 : kVec;  // a row has one number
+  static constexpr int kHeld = kIsIn<Operand, Place::kRow> ? 1 : kVec;  // per-row tensors are not moved in vectors
 
   Operand tensor;
   device::AlignedVector<Element, kHeld> vectors[kCount];
   Element row;
 
-  /// Reads what comes from a table of `numel` elements, or lies at the row's own place, as the thread's `i`-th vector.
-  /// `kOnce`: the latter is read by no other thread and not written either.
+  /// Loads the thread's `i`-th vector from a table of `numel` elements at `table_at`, or from a full tensor at
+  /// `row_at`. `kOnce`: no other thread reads the full tensors, and none is written.
   template <bool kOnce>
   KJIT_DEVICE void load_first(int i, bool there, bool has_row, std::int64_t table_at, std::int64_t row_at,
                               std::int64_t numel) {
@@ -55,7 +54,7 @@ struct GatheredVectors {
       if (there) device::row::load<kOnce, Operand::kIsOptional>(vectors[i], tensor.data, row_at);
     }
   }
-  /// Reads what many rows or columns share.
+  /// Loads from a per-column or a per-row tensor.
   KJIT_DEVICE void load_shared(int i, std::int64_t row_number, std::int64_t column, std::int64_t row_size) {
     if constexpr (kIsIn<Operand, Place::kColumn>) load(i, column, row_size);
     if constexpr (kIsIn<Operand, Place::kRow>) row = of_row(tensor, row_number);
@@ -71,7 +70,7 @@ struct GatheredVectors {
   }
 
  private:
-  /// Reads a vector from element `at` of the tensor's `size` on.
+  /// Loads the vector that begins at element `at` of the `size` elements of the tensor.
   KJIT_DEVICE void load(int i, std::int64_t at, std::int64_t size) {
     if constexpr (kIsAligned) {
       device::row::load<false, Operand::kIsOptional>(vectors[i], tensor.data, at);
@@ -83,8 +82,8 @@ struct GatheredVectors {
   }
 };
 
-/// What one thread does: `kParts` vectors, which `piece_of` numbers, all of whose loads go out ahead of the first
-/// store. A row that the table does not have is read as zeros; where rows of a table are written, it is skipped.
+/// The work of a thread: the `kParts` vectors that `piece_of` returns, with all loads issued before the first store. If
+/// an index is out of range, zeros are read, or with a table that is written, the row is skipped.
 template <int kVec, int kParts, typename PieceOf, typename Math, typename T, typename... Held>
 KJIT_DEVICE void gather_vectors(const Math& math, const PieceOf& piece_of, std::int64_t row_size,
                                 std::int64_t table_size, const Index<T>& index, Held... held) {
@@ -103,7 +102,7 @@ KJIT_DEVICE void gather_vectors(const Math& math, const PieceOf& piece_of, std::
     const std::int64_t table_at = wanted[i] * row_size + piece[i].at;
     const std::int64_t row_at = piece[i].row * row_size + piece[i].at;
     (held.template load_first<kScatters>(i, piece[i].there, is_there, table_at, row_at, numel), ...);
-    if constexpr (kScatters) piece[i].there = is_there;  // only now: what is read does not wait for the index
+    if constexpr (kScatters) piece[i].there = is_there;  // after the loads, which therefore do not wait for the index
   }
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
@@ -115,7 +114,7 @@ KJIT_DEVICE void gather_vectors(const Math& math, const PieceOf& piece_of, std::
   }
 }
 
-/// The same where rows are aligned.
+/// The same for aligned rows.
 template <int kVec, int kParts, typename Math, typename T, typename... Operands>
 KJIT_DEVICE void gather_aligned(const Math& math, const host::row::Pieces& pieces, std::int64_t table_size,
                                 const Index<T>& index, const Operands&... tensors) {
@@ -125,7 +124,7 @@ KJIT_DEVICE void gather_aligned(const Math& math, const host::row::Pieces& piece
                                GatheredVectors<Operands, kVec, kParts>{.tensor = tensors}...);
 }
 
-/// Rows that follow each other, as one run of elements: `head` of them lie before the first aligned vector.
+/// Consecutive rows as one run of elements; `head` of them are before the first aligned vector.
 struct RowRun {
   unsigned row_size;
   std::int64_t numel;
@@ -134,12 +133,12 @@ struct RowRun {
   host::row::Division by_size;
 };
 
-/// The elements of a run that one block has: a vector for each thread.
+/// The part of a run that one block processes: a vector for each thread.
 template <int kVec>
 struct BlockRun {
   const RowRun& run;
-  std::int64_t first;  // element
-  std::int64_t row;    // of that element
+  std::int64_t first;  // its first element
+  std::int64_t row;    // the row of that element
   unsigned column;
   int vectors;
 
@@ -151,7 +150,7 @@ struct BlockRun {
     vectors = left < kGatherBlock ? static_cast<int>(left) : kGatherBlock;
   }
 
-  /// A vector, if all of it lies in one row.
+  /// A vector, by its number in the block; not `there` if it extends into the next row.
   KJIT_DEVICE device::row::Piece piece(int number) const {
     device::row::Piece piece = element(static_cast<unsigned>(number * kVec));
     piece.there = number < vectors && piece.at + kVec <= run.row_size;
@@ -162,7 +161,7 @@ struct BlockRun {
     const unsigned rows = run.by_size(column + number);
     return {row + rows, column + number - rows * run.row_size, true};
   }
-  /// How many rows end in the block.
+  /// The number of rows that end in the block.
   KJIT_DEVICE unsigned ends() const {
     return vectors <= 0 ? 0 : run.by_size(column + static_cast<unsigned>(vectors * kVec) - 1);
   }
@@ -177,8 +176,8 @@ KJIT_DEVICE void gather_element(const Math& math, const device::row::Piece& piec
       GatheredVectors<Operands, 1, 1>{.tensor = tensors}...);
 }
 
-/// The work of a thread on unaligned rows: one aligned vector of results. Vectors that cross the end of a row, and what
-/// lies before the first vector or after the last, are written element by element.
+/// The work of a thread on unaligned rows: one aligned vector of results. Vectors that cross the end of a row, and the
+/// elements before the first vector and after the last, are processed one element at a time.
 template <int kVec, typename Math, typename T, typename... Operands>
 KJIT_DEVICE void gather_unaligned(const Math& math, const RowRun& run, std::int64_t table_size, const Index<T>& index,
                                   const Operands&... tensors) {
@@ -188,7 +187,8 @@ KJIT_DEVICE void gather_unaligned(const Math& math, const RowRun& run, std::int6
                           GatheredVectors<Operands, kVec, 1, false>{.tensor = tensors}...);
   const unsigned ends = block.ends() * kVec;
   for (unsigned i = threadIdx.x; i < ends; i += kGatherBlock) {
-    const unsigned end = (i / kVec + 1) * run.row_size - block.column;  // of a row, from the block's first element
+    const unsigned end =
+        (i / kVec + 1) * run.row_size - block.column;  // the end of a row, relative to the block's first element
     if (end % kVec == 0) continue;
     gather_element(math, block.element(end / kVec * kVec + i % kVec), run.row_size, table_size, index, tensors...);
   }
@@ -208,7 +208,7 @@ template <typename Math, int kVec, int kParts, typename T, typename... Operands>
 __global__ void __launch_bounds__(details::kGatherBlock)
     gather(const Math math, const __grid_constant__ host::row::Pieces pieces, const std::int64_t table_size,
            const Index<T> index, Operands... tensors) {
-  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+  device::PDLBegin();  // the previous kernel has ended: before this, nothing is read or written
   details::gather_aligned<kVec, kParts>(math, pieces, table_size, index, tensors...);
 }
 
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(details::kGatherBlock)
   details::gather_aligned<kVec, kParts>(math, pieces, table_size, index, tensors...);
 }
 
-/// Unaligned rows.
+/// The same as `gather` for unaligned rows.
 template <typename Math, int kVec, typename T, typename... Operands>
 __global__ void __launch_bounds__(details::kGatherBlock)
     gather_unaligned(const Math math, const __grid_constant__ details::RowRun run, const std::int64_t table_size,

@@ -1,10 +1,10 @@
-// How the kernels of patterns with rows read them and write them.
+// Loads, stores and prefetches of the kernels of patterns with rows.
 //
-//   device::row::load<true>(vector, x_row, at);                      // read once: takes no place in the SM's cache
+//   device::row::load<true>(vector, x_row, at);                      // read once: not allocated in L1
 //   device::row::store_streaming(vector, out_row + at);
-//   device::row::load_unaligned(vector, x_row, at, row_size);        // wherever it begins
+//   device::row::load_unaligned(vector, x_row, at, row_size);        // any alignment
 //
-// While a row is written, `fetch_ahead` lets the memory already be read that the next block will need.
+// `fetch_ahead` prefetches a later row into L2 while the current row is written.
 //
 // Vectors have up to 16 bytes. Nearly free to compile.
 
@@ -23,7 +23,7 @@ namespace kjit::device::row {
 
 namespace details {
 
-/// What a load or store of so many bytes moves.
+/// The type that a load or store of `kBytes` bytes moves.
 template <std::size_t kBytes>
 using Word = std::conditional_t<
     kBytes == 16, uint4,
@@ -31,12 +31,12 @@ using Word = std::conditional_t<
         kBytes == 8, uint2,
         std::conditional_t<kBytes == 4, unsigned, std::conditional_t<kBytes == 2, unsigned short, unsigned char>>>>;
 
-/// Reads what the SM's cache has no use for. `__ldcs` would still let it take the place of something else there.
+/// Loads without allocating a line in L1. (`__ldcs` allocates one, and may evict another for it.)
 template <typename Load>
 KJIT_DEVICE Load load_past_cache(const Load* from) {
   return __ldcs(from);
 }
-#if !KJIT_SIM  // which has no caches
+#if !KJIT_SIM  // the simulator has no caches
 KJIT_DEVICE uint4 load_past_cache(const uint4* from) {
   uint4 words;
   asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -45,7 +45,7 @@ KJIT_DEVICE uint4 load_past_cache(const uint4* from) {
   return words;
 }
 #endif
-/// The same of what stays in the L2 cache until it is read.
+/// The same for data that `prefetch<true>` marked evict-last: from here on, L2 may evict it normally.
 template <typename Load>
 KJIT_DEVICE Load load_and_let_go(const Load* from) {
   return load_past_cache(from);
@@ -64,9 +64,9 @@ KJIT_DEVICE uint4 load_and_let_go(const uint4* from) {
 
 }  // namespace details
 
-/// Reads the vector from `data[index]` on, aligned; where `kOptional`, zeros if `data` is null. With `kStreaming` it
-/// takes no place in the SM's cache: for what is read once, beside something that is read again for every row. Then
-/// `fetched` says, as the kernel is compiled, that `fetch_ahead` let it stay in the L2 cache, which it may leave now.
+/// Loads the vector at `data[index]`, which is aligned; with `kOptional`, zeros if `data` is null. With `kStreaming` it
+/// is not allocated in L1: for data that is read once, beside data that is read again for every row. `fetched`, a
+/// constant after inlining, is whether `fetch_ahead` marked the data evict-last in L2; this load ends that.
 template <bool kStreaming = false, bool kOptional = false, typename T, std::size_t N, std::integral Index>
 KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, Index index, bool fetched = false) {
   if (kOptional && data == nullptr) return vector.fill(T{});
@@ -80,8 +80,8 @@ KJIT_DEVICE void load(AlignedVector<T, N>& vector, const T* data, Index index, b
   }
 }
 
-/// Writes a vector to where `to` points, aligned, and lets it be the first to leave the caches (`st.global.cs`): for
-/// what is not read again soon.
+/// Stores a vector to `to`, which is aligned, marked evict-first in the caches (`st.global.cs`): for data that is not
+/// read again soon.
 template <typename T, std::size_t N>
 KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   details::Word<sizeof(T) * N> word;
@@ -89,9 +89,9 @@ KJIT_DEVICE void store_streaming(const AlignedVector<T, N>& vector, T* to) {
   __stcs(reinterpret_cast<decltype(word)*>(to), word);
 }
 
-/// Reads a vector that need not be aligned, from element `at` of a row of `size` elements: in words of 4 bytes, shifted
-/// if the vector begins inside a word, or element by element if the words would reach beyond the row. Reads are cached
-/// in L1, since neighbouring threads read parts of the same sectors.
+/// Loads a vector of any alignment from element `at` of a row of `size` elements: in words of 4 bytes, shifted if the
+/// vector begins inside a word, or element by element if the words would extend beyond the row. Loads are cached in L1,
+/// since neighbouring threads read parts of the same sectors.
 template <typename T, std::size_t N>
 KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* row, std::int64_t at, std::int64_t size) {
   constexpr int kWordBytes = 4, kWords = static_cast<int>(sizeof(vector)) / kWordBytes;
@@ -118,7 +118,7 @@ KJIT_DEVICE void load_unaligned(AlignedVector<T, N>& vector, const T* row, std::
   for (std::size_t j = 0; j < N; ++j) vector[j] = row[at + static_cast<std::int64_t>(j)];
 }
 
-/// Writes a vector to `to`: as `store_streaming` if it is aligned, else element by element.
+/// Stores a vector to `to`: by `store_streaming` if it is aligned, else element by element.
 template <typename T, std::size_t N>
 KJIT_DEVICE void store_unaligned(const AlignedVector<T, N>& vector, T* to) {
   if (reinterpret_cast<std::uintptr_t>(to) % sizeof(vector) == 0) return store_streaming(vector, to);
@@ -140,7 +140,7 @@ KJIT_DEVICE unsigned char* dynamic_shared() {
 
 }  // namespace details
 
-/// A place for a vector in the block's dynamic shared memory, of which each thread has some.
+/// A slot for one vector in the block's dynamic shared memory; every thread has its own slots, numbered from 0.
 template <typename T, std::size_t N>
 class SharedSlot {
  public:
@@ -148,7 +148,7 @@ class SharedSlot {
       : slot_(details::dynamic_shared() +
               std::size_t{16} * (static_cast<unsigned>(number) * blockDim.x + threadIdx.x)) {}
 
-  /// Begins to copy the vector from there, aligned.
+  /// Starts an asynchronous copy of the vector at `from`, which is aligned, to this slot.
   KJIT_DEVICE void begin(const T* from) const {
 #if KJIT_CUDA_ARCH >= 800 && !KJIT_SIM
     if constexpr (sizeof(T) * N == 16) {
@@ -166,7 +166,7 @@ class SharedSlot {
   unsigned char* slot_;
 };
 
-/// Waits until what this thread has begun to copy to shared memory is there.
+/// Waits for all copies to shared memory that this thread has started.
 KJIT_DEVICE void await_copies() {
 #if KJIT_CUDA_ARCH >= 800 && !KJIT_SIM
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -176,8 +176,8 @@ KJIT_DEVICE void await_copies() {
 #if KJIT_ARCH_HOPPER_OR_GREATER && !KJIT_SIM
 namespace details {
 
-/// Lets `bytes` from `first + at` on, whole vectors of 16, be read into the L2 cache, where they stay if `kKept`: as
-/// many as end before `first + end`.
+/// Prefetches `bytes` bytes, a multiple of 16, from `first + at` into L2, or those before `first + end` if that is
+/// less; marked evict-last if `kKept`.
 template <bool kKept>
 KJIT_DEVICE void prefetch(const char* first, int at, int bytes, std::int64_t end) {
   constexpr int kVec = 16;
@@ -199,11 +199,11 @@ KJIT_DEVICE void prefetch(const char* first, int at, int bytes, std::int64_t end
 }  // namespace details
 #endif
 
-/// Lets the beginning of a row, `size` elements from `row` on, be read into the GPU's L2 cache: `bytes` for each warp
-/// of the `threads` threads, as far as the row has so many. All threads of a row call: for another row after their last
-/// read, from which it would take the memory's time; for their own before `PDLBegin`, where nothing may be read, but
-/// asked for. Of the `kParts` vectors of `N` elements that each thread has of its row, the first `kStaying` stay in the
-/// cache until a `load` that is told so reads them. (Where these are all, `bytes` is at most what they have.)
+/// Prefetches the beginning of a row of `size` elements into L2: `bytes` for each warp of the `threads` threads that
+/// share it, but at most the row. All of these threads call it: for a later row after their last load, so that it does
+/// not delay their loads; for their own row before `PDLBegin`, where loads are not allowed and prefetches are. Each
+/// thread loads `kParts` vectors of `N` elements of a row; the first `kStaying` of them are marked evict-last until
+/// they are loaded with `fetched`. (If `kStaying` is `kParts`, `bytes` is at most the size of these vectors.)
 template <int N, int kStaying, int kParts, typename T>
 KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t size, int bytes, int lane, int threads) {
 #if !KJIT_SIM
@@ -215,7 +215,7 @@ KJIT_DEVICE void fetch_ahead(const T* row, std::int64_t size, int bytes, int lan
   using namespace details;
   if (lane % kWarp != 0) return;
   const int warp = static_cast<int>(static_cast<unsigned>(lane) / kWarpThreads);
-  int staying = 0;  // bytes of each warp
+  int staying = 0;  // bytes marked evict-last, of each warp
   if constexpr (sizeof(T) * N == 16 && kStaying > 0) {
     constexpr int kMost = kWarp * 16 * kStaying;
     staying = kStaying == kParts || bytes < kMost ? bytes : kMost;

@@ -1,4 +1,4 @@
-// The functions of kjit/detail/row_spread.h that are no constants (see KJIT_PRECOMPILED in kjit/utils.h).
+// The functions of kjit/detail/row_spread.h that are not constexpr (see KJIT_PRECOMPILED in kjit/utils.h).
 
 #pragma once
 
@@ -13,7 +13,7 @@ namespace kjit::details {
 
 KJIT_IMPL RowChoice choose_rows(std::int64_t rows, std::int64_t vectors, std::int64_t unaligned_vectors, bool aligned,
                                 const RowLimits& limits) {
-  // A thread holds more of a row where a block would be alone on an SM, unless it has just so many full warps.
+  // If a block would be alone on an SM, its threads hold more of a row, unless the row fills whole warps exactly.
   const int in_short = limits.short_block * limits.short_parts, in_half = kMaxRowBlock / 2 * limits.parts;
   const bool fits = vectors <= (in_short < in_half ? in_short : in_half) ||
                     (vectors % (32 * limits.parts) == 0 && vectors <= kMaxRowBlock * limits.parts);
@@ -34,15 +34,15 @@ KJIT_IMPL RowChoice choose_rows(std::int64_t rows, std::int64_t vectors, std::in
     return {kLongRows, parts, spread};
   }
   const RowSpread spread = spread_rows(rows, vectors, limits.parts);
-  // Of a short row a thread has less: it needs fewer registers then, and more of them run.
+  // For short rows a thread holds less: with fewer registers each, more threads run.
   if (vectors == std::int64_t{spread.threads} * limits.parts && (limits.parts <= limits.short_parts || vectors > 64)) {
     return {kHeldRows, limits.parts, spread};
   }
   return {kShortRows, limits.short_parts, spread_rows(rows, vectors, limits.short_parts, limits.short_block)};
 }
 
-/// How many blocks of `kernel` an SM runs at a time, without dynamic shared memory. Asked for once: the runtime takes
-/// longer for the answer than for many other steps of a launch.
+/// The number of blocks of `kernel` that an SM runs at once, without dynamic shared memory. Cached, because the query
+/// takes longer than most steps of a launch.
 KJIT_IMPL int blocks_per_sm(const void* kernel, int block, DLDevice device) {
   struct Answer {
     const void* kernel;
@@ -71,7 +71,7 @@ KJIT_IMPL void plan_prefetch(RowPlan& plan, const void* kernel, const RowSpread&
   if (plan.num_rows <= at_a_time) return;
   const std::int64_t most = std::int64_t{kFetchedBytes} / inputs * spread.cluster, all = vectors * kVec;
   const std::int64_t bytes = most < all && inputs * all > spread.cluster * std::int64_t{kWholeBytes} ? most : all;
-  constexpr int kOfWarp = 32 * kVec;  // what a warp reads at a time
+  constexpr int kOfWarp = 32 * kVec;  // bytes that a warp loads at once
   plan.ahead = at_a_time;
   plan.fetched = static_cast<int>(host::div_ceil(bytes, std::int64_t{spread.threads / 32 * kOfWarp})) * kOfWarp;
 }

@@ -1,5 +1,5 @@
-// How pattern rowwise lays rows over a GPU: how many threads share a row, and which of its kernels has it. Plain
-// functions and numbers; docs/kernel-notes.md has what was measured to find them.
+// Distribution of rows over a GPU for pattern rowwise: the number of threads that share a row, and the choice of the
+// kernel. Host code without templates; the measurements that the numbers are based on are in docs/kernel-notes.md.
 
 #pragma once
 
@@ -11,17 +11,17 @@
 namespace kjit::details {
 
 constexpr int kMaxRowBlock = 1024;
-constexpr std::int64_t kMaxRowSize = std::int64_t{1} << 30;  // elements: kernels count those of a row in 32 bits
+constexpr std::int64_t kMaxRowSize = std::int64_t{1} << 30;  // elements: kernels index a row with 32 bits
 
-/// How a row is shared.
+/// The distribution of rows over a grid.
 struct RowSpread {
-  int threads;        // that share a row: a power of two up to 32, or those of a cluster
-  int block;          // threads of a block
+  int threads;        // that share a row: a power of two up to 32, or all of a cluster
+  int block;          // threads in a block
   std::int64_t grid;  // blocks, side by side in x
   int cluster;        // blocks that share a row, side by side in y
 };
 
-/// What a kernel whose rows are in registers is told.
+/// The parameters of a kernel, beside the tensors.
 struct RowPlan {
   std::int64_t num_rows;
   std::int64_t row_size;
@@ -30,16 +30,17 @@ struct RowPlan {
   int threads;         // that share a row
 };
 
-constexpr std::int64_t kFewBlocks = 64;  // half of a large GPU, so that all clusters find a place
+constexpr std::int64_t kFewBlocks = 64;  // half of the SMs of a large GPU, so that all clusters fit
 
-/// Whether a cluster should share each of `rows` rows of `vectors` vectors, though a block could hold one: where they
-/// are so few that most of the GPU is idle, and so long that it takes less time to exchange totals than to read them.
+/// Whether a cluster should share each of `rows` rows of `vectors` vectors although a block could hold one: there are
+/// so few rows that most of the GPU is idle, and they are so long that exchanging totals takes less time than loading
+/// them.
 constexpr bool worth_sharing(std::int64_t rows, std::int64_t vectors, int max_cluster) {
   return max_cluster > 1 && vectors >= 1024 && rows <= kFewBlocks / 2;
 }
 
-/// Threads that share a row of `vectors` vectors where each holds up to `parts`: a power of two up to 32 lanes of a
-/// warp, else whole warps.
+/// The number of threads that share a row of `vectors` vectors if each holds up to `parts`: a power of two up to 32, or
+/// whole warps.
 constexpr std::int64_t threads_to_hold(std::int64_t vectors, int parts) {
   const std::int64_t least = host::div_ceil(vectors, std::int64_t{parts});
   if (least > 32) return host::div_ceil(least, std::int64_t{32}) * 32;
@@ -48,10 +49,10 @@ constexpr std::int64_t threads_to_hold(std::int64_t vectors, int parts) {
   return lanes;
 }
 
-/// Threads of the largest block for a long row, where a thread has as many vectors as its registers hold, and an SM has
-/// room for `kMaxRowBlock` threads. Clusters of smaller blocks are faster where a block would have three quarters of
-/// those threads or fewer, but more than half, and be alone on its SM. Of these, up to 640 threads that have `parts`
-/// vectors each are fast as they are.
+/// The size of the largest block for a long row, whose threads hold as many vectors as fit into their registers, so
+/// that an SM runs `kMaxRowBlock` threads. A block of more than half and at most three quarters of these would leave
+/// the rest of its SM idle: clusters of blocks of half the size are faster, except if it has at most 640 threads and
+/// each holds exactly `parts` vectors.
 constexpr int largest_block(std::int64_t vectors, int parts, int max_cluster) {
   constexpr int kHalf = kMaxRowBlock / 2, kQuarter = kMaxRowBlock / 4, kFastBlock = 640;
   std::int64_t blocks = 1;
@@ -62,18 +63,20 @@ constexpr int largest_block(std::int64_t vectors, int parts, int max_cluster) {
   return wastes && 2 * blocks <= max_cluster ? kHalf : kMaxRowBlock;
 }
 
-constexpr int kSmallBlock = 64;  // threads: the fewer rows a block has, the sooner the SM has room for others
+constexpr int kSmallBlock = 64;  // threads: a block with fewer rows ends sooner and makes room for the next
 
-/// Spreads `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row. Where a
-/// block of `max_block` threads, a multiple of 32, cannot hold the row so, a cluster of up to `max_cluster` shares it,
-/// a power of two; where that cannot either, a block has it, and a thread more. A thread has at most three vectors
-/// where fewer threads could share a row than a cache line has vectors, `line`, as more of it is read in one go then,
-/// and of few rows at most two: most of the GPU is idle, and the more threads a row has, the sooner it is done. A
-/// cluster shares those that are `worth_sharing`, too.
+/// Distributes `rows` rows of `vectors` vectors each, such that a thread has at most `parts` vectors of its row.
+///
+/// - If a block of `max_block` threads, a multiple of 32, cannot hold a row, a cluster of up to `max_cluster` blocks, a
+///   power of two, shares it; also if it is `worth_sharing`. If a cluster cannot hold it either, a block has the row,
+///   with more vectors in each thread.
+/// - If fewer than `line` threads, the number of vectors in a cache line, would share a row, a thread has at most three
+///   vectors, so that more of a line is loaded at once.
+/// - If there are few rows, most of the GPU is idle: a thread has at most two vectors, as more threads finish sooner.
 constexpr RowSpread spread_rows(std::int64_t rows, std::int64_t vectors, int parts, int max_block = kMaxRowBlock,
                                 int max_cluster = 1, int line = 8) {
   constexpr std::int64_t kShort = 64, kMedium = 256, kFew = 65536;
-  const std::int64_t held = std::int64_t{parts} * max_block;  // by a block
+  const std::int64_t held = std::int64_t{parts} * max_block;  // vectors held by a block
   int cluster = 1;
   if (vectors <= max_cluster * held && (vectors > held || worth_sharing(rows, vectors, max_cluster))) {
     while (vectors > cluster * held ||
@@ -94,41 +97,42 @@ constexpr RowSpread spread_rows(std::int64_t rows, std::int64_t vectors, int par
   return {cluster * block, block, rows, cluster};
 }
 
-constexpr int kFetchedBytes = 65536;  // of a row, in all inputs, for each block that works on it
-constexpr int kWholeBytes = 81920;    // what a block has of a row, at most, where all of that is fetched
+constexpr int kFetchedBytes = 65536;  // prefetched of a row, of all inputs together, for each block that shares it
+constexpr int kWholeBytes = 81920;    // if a block's part of a row is at most this, all of it is prefetched
 
-/// How many of the `parts` vectors of each of its threads a full block asks for ahead of its turn, in each of `inputs`
-/// tensors: they stay in the L2 cache until they are read.
+/// The number of vectors, of the `parts` of each thread, that a full block prefetches in each of `inputs` tensors. They
+/// are kept in L2 until they are loaded.
 constexpr int fetched_parts(int parts, int inputs) {
   const int most = inputs == 0 ? 0 : host::div_ceil(kFetchedBytes, inputs * kMaxRowBlock * 16);
   return most < parts ? most : parts;
 }
 
-/// The kernels of an op, as `RowChoice` numbers them.
+/// The kernels of an op.
 enum RowKernel : int { kUnalignedRows, kHeldRows, kShortRows, kLongRows, kRowKernels };
 
-/// What the choice of a kernel depends on: numbers of `RowTuning`, and of the architecture.
+/// Limits that determine the choice of a kernel, from `RowTuning` and the architecture.
 struct RowLimits {
   int parts, short_parts, long_parts, unaligned_parts;
-  int short_block, unaligned_block;  // threads at most
-  int unaligned_threads;             // that share a row, at least: one for each single element
-  int unaligned_line;                // vectors of a cache line
-  int max_cluster;                   // blocks that may share a row
+  int short_block, unaligned_block;  // the largest block, in threads
+  int unaligned_threads;             // the minimum to share a row: one for each element outside the vectors
+  int unaligned_line;                // vectors in a cache line
+  int max_cluster;                   // the maximum number of blocks that share a row
 };
 
-/// Which kernel has the rows, and how.
+/// A kernel, and the distribution of rows over its grid.
 struct RowChoice {
   RowKernel kernel;
-  int parts;  // vectors that a thread has at most
+  int parts;  // the maximum number of vectors in a thread
   RowSpread spread;
 };
 
-/// Chooses for `rows` rows of `vectors` vectors each, or of `unaligned_vectors` where they are not aligned.
+/// Chooses the kernel for `rows` rows of `vectors` vectors each, or of `unaligned_vectors` if they are not `aligned`.
 RowChoice choose_rows(std::int64_t rows, std::int64_t vectors, std::int64_t unaligned_vectors, bool aligned,
                       const RowLimits& limits);
 
-/// Lets `plan` say what is prefetched: of the row that is begun about when this one is done, as many rows further as
-/// the GPU works on at a time, 64 KiB for each block, or 80 where it has no more. Nothing where rows are few or short.
+/// Sets the prefetches of `plan`: the row at a distance of as many rows as the GPU processes at once, which a block
+/// begins at about the time when this one ends; 64 KiB for each block, or all if that is at most 80. None if rows are
+/// few or short.
 void plan_prefetch(RowPlan& plan, const void* kernel, const RowSpread& spread, std::int64_t vectors, int inputs,
                    DLDevice device);
 

@@ -1,4 +1,4 @@
-// Pattern rowwise on the CPU: on its cores and vector units.
+// Pattern rowwise on the CPU, multithreaded and vectorised.
 
 #pragma once
 
@@ -20,22 +20,22 @@ namespace kjit::details {
 
 constexpr std::int64_t kOneThreadOfRows = 24576;  // up to this number of elements, one thread is faster than several
 
-/// Elements in a row, for the loops over it.
+/// The elements of a row, for the loops over it.
 template <typename Operand, typename Stored>
 struct RowElements {
   Stored* first;
   [[gnu::always_inline]] Slot<Operand, Stored> at(std::int64_t column) const { return {first, column}; }
 };
 
-/// One that all of the row read.
+/// One element that is read for the whole row.
 template <typename Operand>
 struct SameElement {
   ValueOf<Operand> value;
   [[gnu::always_inline]] Slot<Operand, const ValueOf<Operand>> at(std::int64_t) const { return {&value, 0}; }
 };
 
-/// What a tensor has for one row after another: `elements()` for the loops over the row, and with an element for each
-/// row `of_row()`. Changed elements are in the tensor after `store()`.
+/// The data of a tensor for one row after another: `elements()` for the loops over the row, and for per-row tensors
+/// `of_row()`. Changed elements are in the tensor after `store()`.
 template <typename Operand, Place kPlace = Operand::kPlace>
 class RowCursor {
  public:
@@ -91,11 +91,11 @@ template <typename Rules, typename Math, typename... Elements>
   return call_term<Rules>(math, column, elements.at(column)...);
 }
 
-/// Whether a total is one number with rules of its own.
+/// Whether a total consists of one number.
 template <typename Total>
 constexpr bool kIsOneNumber = sizeof(Total) == alignof(Total);
 
-#ifdef __clang__  // which makes no vectors of a reduction that is declared
+#ifdef __clang__  // it does not vectorise user-declared reductions
 constexpr bool kHasReductions = false;
 #else
 constexpr bool kHasReductions = true;
@@ -110,13 +110,12 @@ inline typename Rules::Total total_of_part(const Math& math, std::int64_t first,
   return Rules::Total::combine_all(terms);
 }
 
-/// What the elements from `first` up to `last` are combined to: several totals until the end, so that none waits for
-/// the element before its own.
+/// The total of the elements from `first` to `last`: accumulated in several independent lanes, combined at the end.
 template <typename Rules, typename Math, typename... Elements>
 [[gnu::always_inline]] inline typename Rules::Total total_of_chunk(const Math& math, std::int64_t first,
                                                                    std::int64_t last, const Elements&... elements) {
   using Total = typename Rules::Total;
-  constexpr int kLanes = kIsOneNumber<Total> ? 32 : 8;  // of one number, as many as are made vectors of
+  constexpr int kLanes = kIsOneNumber<Total> ? 32 : 8;  // 32 numbers are vectorised
   Total totals[kLanes];
   for (; first + kLanes <= last; first += kLanes) {
     for (int lane = 0; lane < kLanes; ++lane) {
@@ -129,7 +128,7 @@ template <typename Rules, typename Math, typename... Elements>
   return combined_in_halves<kLanes>(totals, [](const Total& one, const Total& other) { return one.combine(other); });
 }
 
-/// What `row_size` elements are combined to.
+/// The total of `row_size` elements.
 template <typename Rules, typename Math, typename... Elements>
 [[gnu::always_inline]] inline typename Rules::Total total_of_row(const Math math, std::int64_t row_size,
                                                                  const Elements... elements) {
@@ -147,7 +146,7 @@ template <typename Rules, typename Math, typename... Elements>
     return total;
   } else if constexpr (CombinesAll<Total>) {
     constexpr std::int64_t kPart = 128, kSmaller = 32;
-    constexpr int kParts = 16;  // in a group: a total of many parts rounds what few add to it
+    constexpr int kParts = 16;  // parts in a group: adding few elements to the total of many loses digits
     Total total{}, group{};
     std::int64_t first = 0;
     for (int parts = 0; first + kPart <= row_size; first += kPart) {
@@ -168,7 +167,7 @@ template <typename Rules, typename Math, typename... Elements>
     }
     return total;
   } else {
-    constexpr std::int64_t kChunk = 2048;  // a total of many elements rounds what few add to it
+    constexpr std::int64_t kChunk = 2048;  // elements: adding few of them to the total of many loses digits
     Total total{};
     for (std::int64_t first = 0; first < row_size; first += kChunk) {
       const std::int64_t last = first + kChunk < row_size ? first + kChunk : row_size;
@@ -178,7 +177,7 @@ template <typename Rules, typename Math, typename... Elements>
   }
 }
 
-/// The math of `row_size` elements.
+/// Calls `math.element` for `row_size` elements.
 template <typename Rules, typename Math, typename... Elements>
 [[gnu::always_inline]] inline void do_row_elements(const Math math, const typename Rules::Result of_row,
                                                    std::int64_t row_size, const Elements... elements) {
@@ -204,12 +203,12 @@ void do_rows(const Math& math, std::int64_t first, std::int64_t last, std::int64
   }
 }
 
-/// What is read and written for an element of a row, less what many share.
+/// The bytes that are read and written for an element of a row, without per-column and per-row tensors.
 template <typename... Operands>
 constexpr std::size_t kBytesOfElement =
     (0 + ... + (Operands::kPlace == Place::kElement ? sizeof(typename Operands::Element) : 0));
 
-/// The math of `num_rows` rows of `row_size` elements.
+/// Reduces each of `num_rows` rows of `row_size` elements to a total, and computes the results.
 template <typename Math, typename... Operands>
 void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size, DLDevice, const Operands&... tensors) {
   using Rules = RowMath<Math, Operands...>;

@@ -1,4 +1,4 @@
-// Pattern rowwise on a GPU: which of its kernels has the rows, and its launch.
+// Pattern rowwise on a GPU: the choice of its kernel, and the launch.
 
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace kjit::details {
 
-/// Combines each of `num_rows` rows, and computes what comes from their totals.
+/// Reduces each of `num_rows` rows to a total, and computes the results.
 template <typename Math, typename... Operands>
 void run_rowwise(const Math& math, std::int64_t num_rows, std::int64_t row_size, DLDevice device,
                  const Operands&... tensors) {

@@ -1,8 +1,7 @@
-// The kernels of pattern rowwise, on a GPU: what a thread does. Device code alone; <kjit/patterns/rowwise.h> launches
-// it.
+// The kernels of pattern rowwise on a GPU: device code only; <kjit/detail/rowwise_gpu.cuh> launches them.
 //
-// - `rowwise`: all of a row is in the registers of the threads that share it, in aligned vectors, and is read once.
-// - `rowwise_unaligned`: rows of any length and alignment; what does not fit into registers is read twice.
+// - `rowwise`: a row is read once, in aligned vectors, and held in the registers of the threads that share it.
+// - `rowwise_unaligned`: rows of any length and alignment; the part that does not fit into registers is read twice.
 
 #pragma once
 
@@ -25,7 +24,7 @@ namespace kjit {
 
 namespace details {
 
-/// How many elements lie from a row of a tensor to the next.
+/// The distance between consecutive rows of a tensor, in elements.
 template <typename Operand>
 KJIT_DEVICE std::int64_t row_stride(const Operand& tensor, std::int64_t row_size) {
   if constexpr (Operand::kIsStrided) {
@@ -35,8 +34,8 @@ KJIT_DEVICE std::int64_t row_stride(const Operand& tensor, std::int64_t row_size
   }
 }
 
-/// What a thread holds of a tensor: `kParts` vectors of what is read of its row, `kColumns` of what lies beside all
-/// rows, one of a result, or the element that belongs to the row.
+/// The registers of a thread for one tensor: `kParts` vectors of an input's row, `kColumns` vectors of a per-column
+/// tensor, one vector of a result, or the one element of a per-row tensor.
 template <typename Operand, int kVec, int kParts, int kColumns>
 struct RowVectors {
   using Element = typename Operand::Element;
@@ -44,7 +43,7 @@ struct RowVectors {
   static constexpr int kCount = kIsInput<Operand> ? kParts : kIsIn<Operand, Place::kColumn> ? kColumns : 1;
   using Vector = device::AlignedVector<Element, kIsOfRow<Operand> ? 1 : kVec>;
 
-  Stored* data;  // of the row, where the tensor has an element at each place
+  Stored* data;  // the beginning of the row if the tensor has rows, else of the tensor
   Element number;
   Vector vectors[kCount];
 
@@ -54,7 +53,7 @@ struct RowVectors {
       if (!Operand::kIsOptional || data != nullptr) data += row * row_stride(tensor, row_size);
     }
   }
-  /// Reads what belongs to a row, by its number.
+  /// Loads the element of a per-row tensor.
   KJIT_DEVICE void load_number(std::int64_t row) {
     if constexpr (kIsOfRow<Operand> && Operand::kIsOptional) {
       number = data == nullptr ? Element{} : data[row];
@@ -66,7 +65,7 @@ struct RowVectors {
     if constexpr (kIsResultOfRow<Operand>) data[row] = number;
   }
 
-  /// Lets the beginning of the row that is so many further be read into the L2 cache.
+  /// Prefetches the beginning of the row that begins `elements` elements after this one into L2.
   template <int kStaying>
   KJIT_DEVICE void prefetch(const RowPlan& plan, std::int64_t elements, int lane) const {
     if constexpr (kIsInput<Operand>) {
@@ -76,7 +75,7 @@ struct RowVectors {
     }
   }
 
-  /// Reads the `i`-th vector, from element `at` of the row on.
+  /// Loads the `i`-th vector, which begins at element `at` of the row.
   template <bool kStreaming>
   KJIT_DEVICE void load(int i, int at, bool fetched) {
     if constexpr (kIsInput<Operand>) {
@@ -92,7 +91,8 @@ struct RowVectors {
     if constexpr (kIsResultOfElement<Operand>) device::row::store_streaming(vectors[i % kCount], data + at);
   }
 
-  /// Begins to copy columns to a slot of shared memory; `take_column` gets them, when `await_copies` has waited.
+  /// Starts an asynchronous copy of a vector of columns to a slot in shared memory; after `await_copies`, `take_column`
+  /// loads it from there.
   KJIT_DEVICE void put_column(int slot, int at) const {
     if constexpr (kIsIn<Operand, Place::kColumn>) {
       if (!Operand::kIsOptional || data != nullptr) device::row::SharedSlot<Element, kVec>(slot).begin(data + at);
@@ -114,7 +114,7 @@ struct RowVectors {
   }
 };
 
-/// The number of each tensor among those with an element for each column, for their slots in shared memory.
+/// The number of per-column tensors before tensor `kAt`, which determines its slots in shared memory.
 template <std::size_t kAt, typename... Operands>
 constexpr int column_number() {
   constexpr bool kIsColumn[] = {kIsIn<Operands, Place::kColumn>...};
@@ -123,7 +123,7 @@ constexpr int column_number() {
   return number;
 }
 
-/// What the elements of a vector add to the total.
+/// The total of the elements of a vector.
 template <typename Rules, int kVec, typename Math, typename Index, typename... Held>
 KJIT_DEVICE typename Rules::Total vector_total(const Math& math, int i, Index at, Held&... held) {
   typename Rules::Total terms[kVec];
@@ -132,7 +132,7 @@ KJIT_DEVICE typename Rules::Total vector_total(const Math& math, int i, Index at
   return all_combined(terms);
 }
 
-/// Results of the elements of a vector.
+/// Computes the results of the elements of a vector.
 template <typename Rules, int kVec, typename Math, typename Index, typename... Held>
 KJIT_DEVICE void vector_results(const Math& math, const typename Rules::Result& of_row, int i, Index at,
                                 Held&... held) {
@@ -140,9 +140,9 @@ KJIT_DEVICE void vector_results(const Math& math, const typename Rules::Result& 
   for (int j = 0; j < kVec; ++j) call_row_element<Rules>(math, of_row, at + j, held.slot(i, j)...);
 }
 
-/// What a thread does whose row is in registers: all loads go out ahead of the first term. Columns are held like rows,
-/// where there are registers for them; else the last ones come by way of shared memory while the row's total is made,
-/// and of the others two vectors at a time.
+/// The work of a thread on a row in registers: all loads are issued before the first term. Per-column tensors are held
+/// in registers, too, if these suffice; else the last `kLate` vectors of each are copied through shared memory while
+/// the total is exchanged, and the others are loaded two at a time.
 template <typename Rules, int kVec, int kParts, bool kEven, bool kLong, std::size_t... kAll, std::size_t... kOfTerm,
           std::size_t... kOfRow, std::size_t... kOfElement, typename Math, typename... Operands>
 KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_sequence<kOfTerm...>,
@@ -151,8 +151,8 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   using Tuning = RowTuning<Rules, Operands...>;
   constexpr bool kHoldsColumns = Tuning::holds_columns(kParts);
   constexpr int kLate = kLong ? Tuning::late_columns(kParts) : 0;
-  constexpr int kColumns = kParts > 1 ? 2 : 1;  // vectors at a time, where they are not held
-  // Short rows share lines of the cache with neighbours, and nothing of them stays in the L2 cache for its turn.
+  constexpr int kColumns = kParts > 1 ? 2 : 1;  // vectors loaded at a time if they are not held
+  // Short rows share cache lines with their neighbours, so none of them are marked evict-last in L2.
   constexpr bool kIsShort = !kEven && !kLong;
   constexpr bool kStreaming = !kIsShort;
   constexpr int kStaying = kIsShort ? 0 : fetched_parts(kParts, Tuning::kInputs);
@@ -160,22 +160,22 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   const RowTeam<kLong && (kMaxCluster > 1), typename Rules::Total> team(plan.threads);
   const std::int64_t wanted = team.row;
   const int lane = team.lane;
-  // Behind the last row there is nothing to write, but neighbours need this thread for their total.
+  // Threads after the last row write nothing, but take part in the warp's reductions.
   const std::int64_t at_row = kLong || wanted < plan.num_rows ? wanted : plan.num_rows - 1;
   Pack<RowVectors<Operands, kVec, kParts, kHoldsColumns ? kParts : kColumns>...> held;
   (get<kAll>(held).begin(tensors, at_row, plan.row_size), ...);
-  if (!kIsShort && at_row < plan.ahead) {  // else it was fetched while another row was written
+  if (!kIsShort && at_row < plan.ahead) {  // later rows are prefetched while other rows are written
     (get<kAll>(held).template prefetch<kStaying>(plan, 0, lane), ...);
   }
   const int row_size = static_cast<int>(plan.row_size);
   const int next = plan.threads * kVec, first = lane * kVec;
 
   team.await();
-  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+  device::PDLBegin();  // the previous kernel has ended: before this, nothing is read or written
   (get<kAll>(held).load_number(at_row), ...);
 #pragma unroll
   for (int part = 0; part < kParts; ++part) {
-    const int i = kEven ? (part + kStaying) % kParts : part;  // what was fetched comes last: it is nearer
+    const int i = kEven ? (part + kStaying) % kParts : part;  // prefetched vectors last: they arrive sooner
     const int at = first + i * next;
     if (!kEven && at >= row_size) break;
     (get<kAll>(held).template load<kStreaming>(i, at, i < kStaying), ...);
@@ -232,12 +232,12 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
       (get<kAll>(held).store(i, at), ...);
     }
   }
-  if constexpr (kIsShort) fetch_next();  // earlier, it would delay rows that have no next one
+  if constexpr (kIsShort) fetch_next();  // earlier, it would delay the rows after which there is none to prefetch
 }
 
-/// What a thread holds of a tensor whose rows are not aligned: `kParts` vectors of a chunk of the row, as they were
-/// read, and one that it computes with. If vectors were split into elements where they are read, the thread would wait
-/// there for each of them.
+/// The registers of a thread for a tensor with unaligned rows: `kParts` vectors of a chunk of the row, as words, and
+/// the vector that it computes with. If vectors were split into elements as they are loaded, the thread would wait for
+/// each load.
 template <typename Operand, int kVec, int kParts>
 struct UnalignedVectors : RowVectors<Operand, kVec, 1, 1> {
   using Base = RowVectors<Operand, kVec, 1, 1>;
@@ -248,12 +248,12 @@ struct UnalignedVectors : RowVectors<Operand, kVec, 1, 1> {
   Word words[kIsInput<Operand> ? kParts : 1];
   device::AlignedVector<Element, 1> single;  // an element before the first vector of the row or after the last
 
-  /// Reads the vectors of a chunk that begin at elements `first`, `first + next`, ..., before `end`. If `kIsFull`, all
-  /// of them do.
+  /// Loads the vectors of a chunk that begin at elements `first`, `first + next`, ..., and before `end`. `kIsFull`: all
+  /// `kParts` of them do.
   template <bool kIsFull>
   KJIT_DEVICE void load_chunk(int first, int next, int end) {
     if constexpr (kIsInput<Operand>) {
-      // Vectors that are not aligned are copied first, so that the loop that is unrolled is compiled once.
+      // Unaligned vectors are copied first, so that the unrolled loop is compiled only once.
       const bool is_missing = Operand::kIsOptional && data == nullptr;
       const Element* from = data + first;
       int step = next;
@@ -293,19 +293,18 @@ struct UnalignedVectors : RowVectors<Operand, kVec, 1, 1> {
       return {single.data(), 0};
     }
   }
-  /// Computes with the `i`-th vector of the chunk from now on.
+  /// Makes the `i`-th vector of the chunk the one to compute with.
   KJIT_DEVICE void take(int i) {
     if constexpr (kIsInput<Operand>) std::memcpy(this->vectors[0].data(), &words[i], sizeof(Word));
   }
-  /// Reads the columns of the vector that begins at element `at`.
+  /// Loads the elements of a per-column tensor for the vector that begins at element `at`.
   KJIT_DEVICE void load_columns(int at) {
     if constexpr (kIsIn<Operand, Place::kColumn>) {
       if (Operand::kIsOptional && data == nullptr) return this->vectors[0].fill(Element{});
       this->vectors[0] = elements(at);
     }
   }
-  /// Writes the vector that begins at element `at`. Only if `kMayDiffer`, its alignment can differ from that of the
-  /// leading tensor.
+  /// Stores the vector that begins at element `at`. `kMayDiffer`: its alignment may differ from the leading tensor's.
   template <bool kMayDiffer>
   KJIT_DEVICE void store_vector(int at) const {
     if constexpr (kIsResultOfElement<Operand> && kMayDiffer) {
@@ -324,12 +323,12 @@ struct UnalignedVectors : RowVectors<Operand, kVec, 1, 1> {
   }
 };
 
-/// The number of elements of a row before the first one aligned to a vector, in the leading tensor: the first that is
-/// written, or if none is, the first that is read.
+/// The number of elements of a row before the first one that is aligned to a vector in the leading tensor, which is the
+/// first result, or the first input if no result has rows.
 template <int kVec, typename... Operands, typename... Held>
 KJIT_DEVICE int elements_ahead(const Held&... held) {
   constexpr bool kHasResult = (kIsResultOfElement<Operands> || ...);
-  std::uintptr_t first = 0;  // of its row, in elements
+  std::uintptr_t first = 0;  // the address of its row, in elements
   ((first = first == 0 && (kHasResult ? kIsResultOfElement<Operands> : kIsInput<Operands>)
                 ? reinterpret_cast<std::uintptr_t>(held.data) / sizeof(typename Operands::Element)
                 : first),
@@ -359,7 +358,7 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
   const int single_at = lane < head ? lane : lane + whole;
   const bool has_single = kVec > 1 && single_at < row_size;
   team.await();
-  device::PDLBegin();  // what ran before has ended: nothing is read or written ahead of this
+  device::PDLBegin();  // the previous kernel has ended: before this, nothing is read or written
   (get<kAll>(held).load_number(at_row), ...);
 
   typename Rules::Total total{};
@@ -378,7 +377,7 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
     if (first + kParts * next >= end) break;
     first += kParts * next;
   }
-  // The columns of a vector are read before they are needed, those of the first one while the total is computed.
+  // Per-column elements are loaded before they are needed, those of the first vector while the total is exchanged.
   if (Rules::kHasElement && first < end) (get<kAll>(held).load_columns(first), ...);
   if (has_single) total = combined(total, call_term<Rules>(math, single_at, get<kOfTerm>(held).single_slot()...));
   total = team.begin(total);
@@ -416,8 +415,8 @@ KJIT_DEVICE void unaligned_row(std::index_sequence<kAll...>, std::index_sequence
 
 namespace kernels {
 
-/// Rows in registers, of which a thread holds up to `kParts` vectors: where `kEven` all threads hold as many; where
-/// `kLong` a cluster may share a row.
+/// Rows held in registers, up to `kParts` vectors in each thread. `kEven`: all threads hold exactly `kParts`; `kLong`:
+/// a cluster may share a row.
 template <typename Math, int kParts, bool kEven, bool kLong, typename... Operands>
 __global__ void __launch_bounds__(details::RowTuningOf<Math, Operands...>::max_block(!kEven && !kLong),
                                   details::RowTuningOf<Math, Operands...>::min_blocks(!kEven && !kLong))
@@ -430,7 +429,7 @@ __global__ void __launch_bounds__(details::RowTuningOf<Math, Operands...>::max_b
                                                       tensors...);
 }
 
-/// Rows that begin anywhere, or are longer than registers hold.
+/// Rows of any alignment, or longer than registers hold.
 template <typename Math, int kParts, typename... Operands>
 __global__ void __launch_bounds__(details::RowTuningOf<Math, Operands...>::kUnalignedBlock,
                                   details::RowTuningOf<Math, Operands...>::kUnalignedBlocks)

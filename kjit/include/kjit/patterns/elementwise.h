@@ -21,6 +21,7 @@
 #include <kjit/tensor.h>
 
 #include <kjit/detail/element.h>
+#include <kjit/detail/pattern_call.h>
 #ifdef __CUDACC__
 #include <kjit/detail/elementwise_gpu.cuh>
 #else
@@ -50,23 +51,28 @@ void run_elementwise_rows(const Math& math, const host::RowSizes& sizes, DLDevic
 namespace host {
 
 /// Calls `math.element` for each element, with one value of each tensor, in call order. All tensors have `numel`
-/// elements, are contiguous, and are on `device`. A result may alias an input exactly, but not overlap one partially.
+/// elements, are contiguous, and are on `device`. A result may be an input itself; any other overlap with a tensor is
+/// an error.
 template <typename Math, typename... Operands>
-void elementwise(const Math& math, std::int64_t numel, const SymbolicDevice& device, const Operands&... tensors) {
+void elementwise(const Math& math, std::int64_t numel, const kjit::details::CallDevice& device,
+                 const Operands&... tensors) {
   constexpr bool kIsWhole = (!Operands::kIsStrided && ...);
   static_assert(kIsWhole, "strided rows need RowSizes instead of the number of elements");
   if constexpr (kIsWhole && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
-    run_elementwise(math, numel, device.unwrap(), BoundOperands<Math, Operands...>(), tensors...);
+    check_overlap(device, "elementwise", {.num_rows = 1, .row_size = numel}, tensors...);
+    run_elementwise(math, numel, device.value, BoundOperands<Math, Operands...>(), tensors...);
   }
 }
 
 /// The same for tensors of `num_rows` rows of `row_size` elements, some of which may be `Strided`.
 template <typename Math, typename... Operands>
-void elementwise(const Math& math, const RowSizes& sizes, const SymbolicDevice& device, const Operands&... tensors) {
+void elementwise(const Math& math, const RowSizes& sizes, const kjit::details::CallDevice& device,
+                 const Operands&... tensors) {
   if constexpr (kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
-    run_elementwise_rows(math, sizes, device.unwrap(), BoundOperands<Math, Operands...>(), tensors...);
+    check_overlap(device, "elementwise", {sizes.num_rows, sizes.row_size}, tensors...);
+    run_elementwise_rows(math, sizes, device.value, BoundOperands<Math, Operands...>(), tensors...);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <kjit/tensor.h>
 
 #include <kjit/detail/element.h>
+#include <kjit/detail/pattern_call.h>
 #ifdef __CUDACC__
 #include <kjit/detail/gather_gpu.cuh>
 #else
@@ -44,17 +45,18 @@ struct GatherSizes {
 };
 
 /// Calls `math.element` for each element of `num_rows` rows, with one value of each tensor, in call order: from a
-/// `Table`, that of row `index[r]`, or zero if the index is out of range. All tensors are contiguous, on `device`. No
-/// result may overlap a table.
+/// `Table`, that of row `index[r]`, or zero if the index is out of range. All tensors are contiguous, on `device`. A
+/// result may be an input itself; any other overlap with a tensor is an error.
 template <typename Math, typename T, typename... Operands>
-void gather(const Math& math, const GatherSizes& sizes, const SymbolicDevice& device, const Index<T>& index,
+void gather(const Math& math, const GatherSizes& sizes, const kjit::details::CallDevice& device, const Index<T>& index,
             const Operands&... tensors) {
   constexpr bool kReadsTables = ((Operands::kPlace != Place::kTable || !Operands::kIsWritten) && ...);
   static_assert((!Operands::kIsStrided && ...), "gather() takes contiguous rows, not Strided ones");
   static_assert(kReadsTables, "gather() only reads tables; scatter() of <kjit/patterns/scatter.h> writes to them");
   if constexpr (kReadsTables && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
-    run_gather(math, sizes, device.unwrap(), BoundOperands<Math, Operands...>(), index, tensors...);
+    check_overlap(device, "gather", {sizes.num_rows, sizes.row_size, sizes.table_size}, index, tensors...);
+    run_gather(math, sizes, device.value, BoundOperands<Math, Operands...>(), index, tensors...);
   }
 }
 

@@ -212,6 +212,11 @@ Strided<Role> right_half(const Role& tensor, host::RowSizes sizes) {
 /// The row indices for gather and scatter; not passed to math.
 template <typename T>
 struct Index {
+  using Element = T;
+  static constexpr bool kIsWritten = false;
+  static constexpr bool kIsStrided = false;
+  static constexpr Place kPlace = Place::kRow;
+
   const T* data;
 
   template <typename View>

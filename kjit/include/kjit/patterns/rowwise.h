@@ -21,7 +21,7 @@
 // Trailing tensors that a function only reads may be omitted from its parameters. A last parameter of type `Column` is
 // the index of the element in its row, for `term` and `element`.
 //
-// A result may alias an input exactly. `Strided` marks a tensor whose rows are not contiguous with each other.
+// A result may be an input itself. `Strided` marks a tensor whose rows are not contiguous with each other.
 //
 // In a CUDA unit it runs on a GPU, with as much of a row as possible in registers: memory is read once. In a C++ unit
 // it runs on the CPU, multithreaded and vectorised.
@@ -32,6 +32,7 @@
 #include <kjit/patterns/totals.h>
 #include <kjit/tensor.h>
 
+#include <kjit/detail/pattern_call.h>
 #include <kjit/detail/row_math.h>
 #ifdef __CUDACC__
 #include <kjit/detail/rowwise_gpu.cuh>
@@ -47,13 +48,16 @@ namespace host {
 
 /// Reduces `math.term` over each of `num_rows` rows, calls `math.row` with the total, and `math.element` for each
 /// element of the row. Full tensors have `num_rows * row_size` elements, per-row ones `num_rows`, per-column ones
-/// `row_size`; all are contiguous, except `Strided` ones, and on `device`. A result may alias an input of the same
-/// shape exactly, but not overlap one partially. Totals are bitwise reproducible; for rows that are not aligned to 16
-/// bytes, only between tensors with the same offset from an aligned address.
+/// `row_size`; all are contiguous, except `Strided` ones, and on `device`. A result may be an input of the
+/// same shape itself; any other overlap with a tensor is an error. Totals are bitwise reproducible; for rows that are
+/// not aligned to 16 bytes, only between tensors with the same offset from an aligned address.
 template <typename Math, typename... Operands>
-void rowwise(const Math& math, const RowSizes& sizes, const SymbolicDevice& device, const Operands&... tensors) {
+void rowwise(const Math& math, const RowSizes& sizes, const kjit::details::CallDevice& device,
+             const Operands&... tensors) {
   if constexpr (kjit::details::check_rowwise<Math, Operands...>()) {
-    kjit::details::run_rowwise(math, sizes.num_rows, sizes.row_size, device.unwrap(), tensors...);
+    using namespace kjit::details;
+    check_overlap(device, "rowwise", {sizes.num_rows, sizes.row_size}, tensors...);
+    run_rowwise(math, sizes.num_rows, sizes.row_size, device.value, tensors...);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <kjit/tensor.h>
 
 #include <kjit/detail/element.h>
+#include <kjit/detail/pattern_call.h>
 #ifdef __CUDACC__
 #include <kjit/detail/gather_gpu.cuh>
 #else
@@ -46,17 +47,19 @@ struct ScatterSizes {
 /// Calls `math.element` for each element of `num_rows` rows, with one value of each tensor, in call order: in an
 /// `OutTable` or `MutTable`, that of row `index[r]`. Rows whose index is out of range (negative, or `table_size` and
 /// above) are skipped without an error. If an index occurs twice, each element of that row gets one of the values;
-/// which one is unspecified. All tensors are contiguous, on `device`; no table may overlap another tensor.
+/// which one is unspecified. All tensors are contiguous, on `device`. A table that overlaps another
+/// tensor is an error.
 template <typename Math, typename T, typename... Operands>
-void scatter(const Math& math, const ScatterSizes& sizes, const SymbolicDevice& device, const Index<T>& index,
-             const Operands&... tensors) {
+void scatter(const Math& math, const ScatterSizes& sizes, const kjit::details::CallDevice& device,
+             const Index<T>& index, const Operands&... tensors) {
   constexpr bool kWritesTables = ((Operands::kPlace == Place::kTable || !Operands::kIsWritten) && ...);
   static_assert(kWritesTables, "scatter() only writes to tables: OutTable or MutTable, not Out or Mut");
   static_assert((Operands::kIsWritten || ...), "scatter() writes to a table, and none is given: OutTable or MutTable");
   static_assert((!Operands::kIsStrided && ...), "scatter() takes contiguous rows, not Strided ones");
   if constexpr (kWritesTables && kjit::details::check_element<Math, Operands...>()) {
     using namespace kjit::details;
-    run_scatter(math, sizes, device.unwrap(), BoundOperands<Math, Operands...>(), index, tensors...);
+    check_overlap(device, "scatter", {sizes.num_rows, sizes.row_size, sizes.table_size}, index, tensors...);
+    run_scatter(math, sizes, device.value, BoundOperands<Math, Operands...>(), index, tensors...);
   }
 }
 

@@ -56,10 +56,9 @@ using std::abs;
 using std::exp;
 using std::log;
 using std::sqrt;
-inline float rsqrt(float x) {
-  return 1 / std::sqrt(x);
-}
-inline double rsqrt(double x) {
+// A template, so that the one for double that glibc declares since 2.42 takes precedence: calls are not ambiguous.
+template <std::floating_point S>
+S rsqrt(S x) {
   return 1 / std::sqrt(x);
 }
 #endif

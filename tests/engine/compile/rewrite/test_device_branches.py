@@ -1,4 +1,4 @@
-"""kjit.engine.compile.rewrite.device_branches: which lines are the device's, and their places in the host's unit."""
+"""kjit.engine.compile.rewrite.device_branches: the lines of device code, and their places in the host's unit."""
 
 from __future__ import annotations
 

@@ -29,6 +29,17 @@ def test_launch_bounds_are_looked_at_where_a_kernel_begins(kernel: str, becomes:
     assert "".join(rewritten(kernel).split()) == "".join(becomes.split())
 
 
+def test_noinline_is_removed_except_from_attributes_of_the_library() -> None:
+    attributes = "[[__gnu__::__noinline__]] void f();\n__attribute__((__noinline__)) void g();\n"
+    system = f"{attributes}__noinline__ void h();\n"
+    own = "static __noinline__ __device__ void i() {}\n[[gnu::__noinline__]] void j();\n"
+    result, refusals = rewrite(f'# 1 "/sys/a.h" 1 3\n{system}# 1 "/op/a.cuh" 1\n{own}')
+    assert refusals == []
+    kept = "".join(line for line in result.splitlines() if not line.startswith("# "))
+    expected = "[[__gnu__::__noinline__]] void f(); __attribute__(()) void g(); void h();"
+    assert "".join(kept.split()) == "".join(f"{expected} static void i() {{}} [[gnu::__noinline__]] void j();".split())
+
+
 def test_the_marks_of_kernels_in_other_files_are_taken_out() -> None:
     system = """__global__ void
 __launch_bounds__(f(1,

@@ -1,4 +1,4 @@
-"""kjit.engine.compile.rewrite.rewrite: the program, and what it rewrites itself."""
+"""kjit.engine.compile.rewrite.rewrite: the program, and the rewrites of its own."""
 
 from __future__ import annotations
 

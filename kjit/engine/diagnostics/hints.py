@@ -1,7 +1,7 @@
-"""Hints for known compiler errors.
+"""Hints for known errors of compilers and linkers.
 
-Compilers describe errors in terms of the language. The hints add what is known about kjit: the intended name, and what
-to do.
+Compilers describe errors in terms of the language. A hint is in terms of kjit: the name that was probably meant, and
+what to do. `hint` tries the functions below in order, and the first hint is shown.
 """
 
 from __future__ import annotations
@@ -133,12 +133,12 @@ def older_language(needed: str, given: Given) -> tuple[str, str]:
     if not asked:
         return (
             f"{needed}, and a flag asks for an older one.",
-            "take out the flag: kjit compiles as C++20, which takes C++17 too",
+            "remove the flag: kjit compiles as C++20, which accepts C++17 too",
         )
     where, name = asked[-1]
-    instead = f"take -std={name} out of {where}: kjit compiles as C++20, which takes C++17 too"
+    instead = f"remove -std={name} from {where}: kjit compiles as C++20, which accepts C++17 too"
     if "headers" in needed:
-        instead += " (only sources that include nothing of kjit's, without wrappers, may be older)"
+        instead += " (only sources without wrappers that include none of kjit's headers may be older)"
     return f"{needed}, and {where} asks for {name}.", instead
 
 
@@ -170,11 +170,12 @@ def hint(
 
 
 def _of_flags(text: str, given: Given) -> str | None:
+    """A hint for a message about a flag, of any compiler or linker."""
     if text.startswith("nvcc's host compiler"):
         where = _where(["-ccbin", "--compiler-bindir"], given)
-        return f"take -ccbin out of {where}: kjit gives nvcc the compiler that CXX names" if where else _FLAGS
+        return f"remove -ccbin from {where}: kjit gives nvcc the compiler that CXX names" if where else _FLAGS
     if _STRAY_WORD.search(text) is not None and (stray := _stray_word(given)) is not None:
-        return f"'{stray[0]}' in {stray[1]} is not an option, so the compiler takes it for a source: take it out"
+        return f"'{stray[0]}' in {stray[1]} is not an option, so the compiler takes it for a source: remove it"
     if _UNKNOWN_OPTION.search(text) is None:
         return None
     match = _OPTION.search(text)
@@ -186,7 +187,7 @@ def _of_flags(text: str, given: Given) -> str | None:
             f"-Xcompiler={','.join(option.split())}"
         )
     if where:
-        return f"it stands in {where}: correct it there, or take it out"
+        return f"it is in {where}: correct it there, or remove it"
     return _FLAGS
 
 
@@ -211,20 +212,21 @@ def _where(options: Sequence[str], given: Given) -> str | None:
 
 
 def _general(message: Message) -> str | None:
+    """A hint for a message of kjit's headers, of the linker, or about the compilers themselves, for any target."""
     text = message.text
     if (match := _EXPORT_TYPE.search(text)) is not None:
         return _of_export_type(match["way"], message)
     if "unsupported GNU version" in text or "unsupported clang version" in text:
         return "set CXX to an older compiler, which this CUDA takes"
     if text.startswith("the simulator cannot run"):
-        return "write what it does in C++ for the simulator, under `#if KJIT_SIM`; the GPU keeps what is there"
+        return "write it in C++ for the simulator, under `#if KJIT_SIM`, and keep the existing code for the GPU"
     if (match := re.search(rf"\b{DYNAMIC}(?P<name>\w+)", text)) is not None:
         return (
             f"nvcc refuses this as well: dynamic shared memory has one type for a name (`{match['name']}`) in a unit; "
             "declare it as unsigned char and cast it, or give it a name for each type"
         )
     if re.match(r"undefined symbol\W+hwy::", text):
-        return "include <kjit/highway.h> in place of Highway's own: it has what they want from Highway's library"
+        return "include <kjit/highway.h> instead of Highway's headers: it has what these need from Highway's library"
     if any("static-global-template-stub" in note.text for note in message.notes):
         return (
             "add -static-global-template-stub=false to extra_cuda_cflags, or define the kernel in the unit that "
@@ -254,9 +256,9 @@ def _general(message: Message) -> str | None:
         return "correct the path in extra_ldflags"
     if "is defined twice" in text:
         if ": here, and by" in text:
-            return "leave one of the two out: either exports it"
+            return "remove one of the two: each exports it"
         if text.startswith("export"):
-            return "give one of them another name, or leave one of the sources out of the module"
+            return "give one of them another name, or remove one of the sources from the module"
         return "put it into an unnamed namespace, or mark it inline or static"
     return None
 
@@ -281,6 +283,7 @@ def _of_cuda_header(text: str, target: str) -> str | None:
 
 
 def _of_cpp(text: str) -> str | None:
+    """A hint for a message about C++, in units for any target."""
     if re.search(r"No such file or directory|file not found$|cannot open source file", text):
         if re.search(r"(?<![\w/])(?:cuda/std|cub|thrust|nv|crt)/\w", text) is not None:
             return "install CUDA's headers with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
@@ -322,7 +325,7 @@ def _of_cuda(text: str, target: str) -> str | None:
     if "declaration is incompatible with previous" in text:
         return "an extern __shared__ array has one type in all kernels: make it unsigned char, and cast its address"
     if "too much shared data" in text:
-        return "a block has no more shared memory than that: use a smaller tile"
+        return "a block cannot have more shared memory: use a smaller tile"
     if "Insufficient registers" in text or "Register allocation failed" in text:
         return "allow more: fewer threads or blocks in __launch_bounds__, a larger -maxrregcount"
     if "extern function" in text:
@@ -332,15 +335,15 @@ def _of_cuda(text: str, target: str) -> str | None:
         )
     if (match := re.search(r"requires \.target (sm_(\d+)\w*) or higher", text)) is not None:
         return (
-            f"{target} lacks it: put it under `#if __CUDA_ARCH__ >= {match[2]}0`, with another way for older GPUs, or "
-            f"build for {match[1]} on"
+            f"{target} lacks it: put it under `#if __CUDA_ARCH__ >= {match[2]}0`, with an alternative for older GPUs, "
+            f"or build for {match[1]} or newer"
         )
     if "PTX that the compiler made" in text:
         return "correct the asm statement; the PTX ISA of CUDA's documentation has every instruction and its types"
     if "complete object type" in text or re.search(r"incomplete type .*(?:fp16|bf16|fp8|half|bfloat)", text):
         return (
             "kjit/device.cuh only declares half and 8-bit types: include <kjit/utils.cuh> for CUDA's, or define "
-            "KJIT_LIGHT_TYPES ahead of the first include for kjit's own, which compile faster"
+            "KJIT_LIGHT_TYPES before the first include for kjit's own, which compile faster"
         )
     if re.search(r'identifier "__\w+" is undefined', text):
         return f"CUDA has no such function for {target}; many exist for newer GPUs only"
