@@ -12,6 +12,7 @@
 
 // Feature tests of libraries, which the preprocessing compiler evaluates, with NVRTC's answers: those of 12.8 and 13.0,
 // which are the same, and true of later ones, which have more.
+#undef __is_identifier  // by which clang answers, too
 #undef __has_builtin
 #define __has_builtin(name) KJIT_RTC_HAS_##name
 #define KJIT_RTC_HAS___add_lvalue_reference 1
