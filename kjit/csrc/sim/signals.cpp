@@ -215,6 +215,12 @@ const Signals& signals() {
   return *found;
 }
 
+/// Finds them while this module is loaded: tvm-ffi's table of global functions has no lock, but the dynamic loader's
+/// lock is held, so that no other module does the same.
+[[gnu::constructor]] void find_at_load() {
+  signals();
+}
+
 /// Registers this module with the others.
 struct Membership {
   Module* module = nullptr;
