@@ -39,6 +39,7 @@
 #define KJIT_RTC_HAS___remove_reference_t 1
 #define KJIT_RTC_HAS___remove_volatile 1
 #define KJIT_RTC_HAS___make_integer_seq 1  // defined below
+#define KJIT_RTC_HAS_kjit_rtc_make_integer_seq 1  // the same, as an argument of another macro
 
 // Built into NVRTC.
 #define __COMMON_FUNCTIONS_H__
@@ -281,14 +282,14 @@ struct Named<To, Sequence<T, kValues...>> {
   using type = To<T, kValues...>;
 };
 
-/// `To<T, 0, 1, ..., kCount - 1>`, as by a builtin of other compilers.
-template <template <typename T, T...> typename To, typename T, T kCount>
-using make_integer_seq = typename Named<To, typename Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
-
 }  // namespace kjit_rtc
 
-// Not a declaration: from some version on, 13.3 at the latest, NVRTC has this builtin.
-#define __make_integer_seq ::kjit_rtc::make_integer_seq
+/// `To<T, 0, 1, ..., kCount - 1>`, as by the builtin of other compilers. It is not declared under the builtin's name:
+/// from some version on, 13.3 at the latest, NVRTC has it.
+template <template <typename T, T...> typename To, typename T, T kCount>
+using kjit_rtc_make_integer_seq =
+    typename kjit_rtc::Named<To, typename kjit_rtc::Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
+#define __make_integer_seq kjit_rtc_make_integer_seq
 
 // The runtime's functions, which its headers omit for NVRTC.
 #undef __CUDACC_RTC__
