@@ -24,6 +24,9 @@ LAYOUT = "v1"
 """The folder in a cache for everything compiled, named by the version of the layout. A kjit with another layout does
 not see it."""
 
+SOURCE_TEXTS = "inline"
+"""The folder in a cache for sources that were given as text (`load_inline`)."""
+
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _PIECE = 65536

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kjit
+from kjit.runtime import SOURCE_TEXTS
 from kjit.runtime.load import cache_folder, load_variant, only_target
 from kjit.spec import Spec, StrPath, Variant, Wrapper
 
 if TYPE_CHECKING:
     import tvm_ffi
-
-FOLDER = "inline"
-"""The folder of texts in a cache."""
 
 
 def load_inline(
@@ -76,7 +74,7 @@ def load_inline(
     wrapper = sys._getframe(1).f_globals.get("__file__")
     Spec(name, **_parts(files, Path("/"), exports), **flags)  # reports errors before anything is written
     cache, named = cache_folder(build_directory), _digest(files)
-    folder = Path(cache, FOLDER, named)
+    folder = Path(cache, SOURCE_TEXTS, named)
     if not all(_holds(f"{folder}/{file}", text) for file, text in files.items()):
         from kjit.engine.cache.texts import write_texts
 

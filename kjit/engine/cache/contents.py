@@ -39,7 +39,7 @@ from kjit.engine.cache.folders import (
     weakness,
 )
 from kjit.errors import CacheError
-from kjit.runtime import LAYOUT, inline, recall
+from kjit.runtime import LAYOUT, SOURCE_TEXTS, recall
 
 LOCKS = "locks"
 STAGING = "staging"
@@ -234,7 +234,7 @@ class Contents:
     @property
     def texts(self) -> Path:
         """The folder of sources that were given as text (`load_inline`), in folders named by their contents."""
-        return self.root / inline.FOLDER
+        return self.root / SOURCE_TEXTS
 
     def texts_by_age(self) -> list[tuple[float, int, str]]:
         """Time of writing, bytes and path of each folder of texts, oldest first."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kjit import env
 from kjit.errors import CacheError
-from kjit.runtime import LAYOUT, OTHERS_MAY_WRITE, inline
+from kjit.runtime import LAYOUT, OTHERS_MAY_WRITE, SOURCE_TEXTS
 from kjit.runtime import own_users as own_users
 from kjit.runtime import weakness as weakness
 from kjit.runtime import weakness_of as weakness_of
@@ -109,7 +109,7 @@ def _is_only_a_cache(root: Path | str) -> bool:
     """Whether a folder has no other purpose, unlike `/tmp` or a home folder, and may be closed or removed."""
     try:
         is_for_all = bool(os.stat(root).st_mode & stat.S_ISVTX)
-        return not is_for_all and {*os.listdir(root)} <= {LAYOUT, inline.FOLDER}
+        return not is_for_all and {*os.listdir(root)} <= {LAYOUT, SOURCE_TEXTS}
     except OSError:
         return False
 

@@ -17,8 +17,7 @@ struct CallDevice {
   DLDevice value;
   host::DebugInfo where;
 
-  CallDevice(const host::SymbolicDevice& device, host::DebugInfo where = {})
-      : value(device.unwrap(where)), where(where) {}
+  CallDevice(const host::SymbolicDevice& device, host::DebugInfo here = {}) : value(device.unwrap(here)), where(here) {}
 };
 
 /// The sizes of a call; a pattern without tables has `table_size` 0.
