@@ -38,7 +38,7 @@
 #define KJIT_RTC_HAS___remove_reference 1
 #define KJIT_RTC_HAS___remove_reference_t 1
 #define KJIT_RTC_HAS___remove_volatile 1
-#define KJIT_RTC_HAS___make_integer_seq 1  // defined below
+#define KJIT_RTC_HAS___make_integer_seq 1         // defined below
 #define KJIT_RTC_HAS_kjit_rtc_make_integer_seq 1  // the same, as an argument of another macro
 
 // Built into NVRTC.
