@@ -23,7 +23,9 @@ def strings_in(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield statement.lineno, text
 
 
-@pytest.mark.parametrize("folder", ["kjit", "tools", "benchmarks", "examples", "tests"])
+@pytest.mark.parametrize(
+    "folder", ["kjit", "tools", "benchmarks", "examples", pytest.param("tests", marks=pytest.mark.nightly)]
+)
 def test_a_docstring_does_not_begin_with_a_clause(folder: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
