@@ -48,6 +48,12 @@ _PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH"
 _FILES = pytest.StashKey[set[Path]]()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: one worker more than processors, because tests wait for processes."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 # Before pytest selects by marker.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
