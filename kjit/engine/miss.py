@@ -121,7 +121,7 @@ def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> t
 
 def _start_server(variant: Variant, toolchain: Toolchain) -> None:
     """Start the build server, if the build needs one, while this process prepares the build."""
-    if toolchain.nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
+    if toolchain.nvrtc is None or "cuda" not in variant.spec.kinds:
         return
     from kjit.engine.compile import servers
 

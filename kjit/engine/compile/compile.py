@@ -122,7 +122,7 @@ def compile_variant(
         return _compile(variant, compilers, staging, verbose, cancel, on_refusal, jobs)
 
     nvrtc = toolchain.nvrtc
-    if nvrtc is None or not (variant.spec.cuda_files or variant.spec.cuda_wrappers):
+    if nvrtc is None or "cuda" not in variant.spec.kinds:
         return compile_with(toolchain)
     reason = two_halves.why_nvcc(variant.spec, nvrtc, find_launcher()) if toolchain.has_nvcc else None
     is_known, word = reason is not None, None
@@ -258,7 +258,7 @@ def _warnings(text: str, variant: Variant, toolchain: Toolchain, folder: Path, s
 
 
 def _compiler_of(spec: Spec, toolchain: Toolchain) -> str:
-    if toolchain.cuda is None or not (spec.cuda_files or spec.cuda_wrappers):
+    if toolchain.cuda is None or "cuda" not in spec.kinds:
         return toolchain.cxx.label
     return toolchain.cuda.nvcc.label if toolchain.nvrtc is None else toolchain.nvrtc.label
 

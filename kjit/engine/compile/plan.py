@@ -56,14 +56,14 @@ def plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ..
         OnlyNvccError: the toolchain's NVRTC cannot compile the units.
     """
     steps: list[Step] = []
-    if toolchain.target.is_simulated and (spec.cuda_files or spec.cuda_wrappers):
+    if toolchain.target.is_simulated and "cuda" in spec.kinds:
         compiler = (str(toolchain.cxx.path), *links.flags(sim_flags(toolchain, spec), PLAIN_FOR_CXX))
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_CXX):
             steps += _simulated_steps(unit, compiler, launcher, files_named(spec.extra_cuda_cflags, "nvcc"))
-    elif toolchain.nvrtc is not None and (spec.cuda_files or spec.cuda_wrappers):
+    elif toolchain.nvrtc is not None and "cuda" in spec.kinds:
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_CXX):
             steps += two_halves.steps_of(unit, spec, toolchain, links, launcher)
-    elif spec.cuda_files or spec.cuda_wrappers:
+    elif "cuda" in spec.kinds:
         if toolchain.cuda is None:
             raise ValueError(f"'{spec.name}' has CUDA sources, and the toolchain is for {toolchain.target}")
         # nvcc derives the paths of its parts from its own path, so the folder of the toolkit must be plain too.

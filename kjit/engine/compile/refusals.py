@@ -121,7 +121,7 @@ def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
     spec, target = variant.spec, variant.target
     if spec.cpp_files or spec.cpp_wrappers:
         _refuse_flags(spec.extra_cflags, "extra_cflags", "c++", _OF_CXX)
-    if spec.cuda_files or spec.cuda_wrappers:
+    if "cuda" in spec.kinds:
         _refuse_flags(spec.extra_cuda_cflags, "extra_cuda_cflags", "nvcc", _OF_NVCC)
         _refuse_for_nvcc(spec.extra_cuda_cflags, "extra_cuda_cflags", target)
         environment = toolchain.environment()

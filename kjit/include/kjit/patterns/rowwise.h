@@ -48,9 +48,9 @@ namespace host {
 
 /// Reduces `math.term` over each of `num_rows` rows, calls `math.row` with the total, and `math.element` for each
 /// element of the row. Full tensors have `num_rows * row_size` elements, per-row ones `num_rows`, per-column ones
-/// `row_size`; all are contiguous, except `Strided` ones, and on `device`. A result may be an input of the
-/// same shape itself; any other overlap with a tensor is an error. Totals are bitwise reproducible; for rows that are
-/// not aligned to 16 bytes, only between tensors with the same offset from an aligned address.
+/// `row_size`; all are contiguous, except `Strided` ones, and on `device`. A result may be an input of the same
+/// shape itself; any other overlap with a tensor is an error. Totals are bitwise reproducible; for rows that are not
+/// aligned to 16 bytes, only between tensors with the same offset from an aligned address.
 template <typename Math, typename... Operands>
 void rowwise(const Math& math, const RowSizes& sizes, const kjit::details::CallDevice& device,
              const Operands&... tensors) {
