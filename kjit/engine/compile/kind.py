@@ -1,0 +1,154 @@
+"""Which compiler gets a CUDA unit: NVRTC those of kjit's own kind, nvcc all others.
+
+A unit is of kjit's own kind if what its own files include is kjit's, CUDA's, or one of `HEADERS`: the headers of the C
+and C++ libraries for which tests compare both compilers. It must not use what NVRTC lacks (`lacking`).
+
+The files that a unit has included are known once it has been preprocessed (`foreign`). Most other units are known by
+the `#include` lines of their sources (`foreign_in`), so that nothing is preprocessed in vain. A line that the
+preprocessor would skip counts too: nvcc is never wrong.
+
+Few imports: the programs of a build start once for every unit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+HEADERS = frozenset(
+    "assert.h ctype.h errno.h float.h inttypes.h limits.h math.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h "
+    "algorithm array bit cassert cctype cerrno cfloat cinttypes climits cmath compare concepts cstddef cstdint cstdio "
+    "cstdlib cstring functional initializer_list iterator limits memory new numbers numeric optional source_location "
+    "span stdexcept string string_view tuple type_traits utility variant vector".split()
+)
+"""The headers of the C and C++ libraries that a unit of kjit's own kind may include."""
+
+FOREIGN = "it includes <{}>, which is neither kjit's nor CUDA's, nor a header known to mean the same by NVRTC"
+
+ONLY_NVCC = "for nvcc: "
+"""How the programs of a build begin the reason for which they refuse a unit."""
+
+_MARKER = re.compile(r'^# \d+ "((?:\\.|[^"\\])*)"(.*)$', re.MULTILINE)
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
+
+# What only nvcc supports, or means something else by NVRTC, with the end of a sentence.
+_LACKING = tuple(
+    (re.compile(pattern, re.MULTILINE), reason)
+    for pattern, reason in (
+        (r"__attribute__\(\(managed\)\)", "only nvcc registers __managed__ variables"),
+        (
+            r"\bcuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size))(?=\s*[<(])",
+            "only nvcc registers the symbols that {} takes",
+        ),
+        (
+            r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)",
+            "only nvcc compiles __device__ lambdas",
+        ),
+        (
+            r"\b(?:__builtin_(?:constant_p|choose_expr|types_compatible_p|object_size|classify_type|shuffle\w*|convertvector)"
+            r"|__auto_type|__label__|__vector_size__|vector_size|__ext_vector_type__|_Complex|__complex__|__real__|__imag__"
+            r"|_Float(?:16|32|64|128|32x|64x)|__bf16|__fp16)\b",
+            "NVRTC does not know {}",
+        ),
+        (r"\[\[\s*(?:gnu|__gnu__|using\s+gnu)\b", "NVRTC does not know attributes of GCC's in brackets"),
+        (r"\(\s*\{", "NVRTC does not know GCC's statements in expressions"),
+        (r"\?\s*:(?!:)", "NVRTC does not know GCC's ?: without a middle"),
+        (r"\bcase\b[^:;{}\n]*\.\.\.", "NVRTC does not know GCC's ranges of cases"),
+    )
+)
+
+
+def foreign_in(paths: Iterable[str], folders: Sequence[str], search: Sequence[str]) -> str:
+    """The first header named by sources, or by headers of their project, with which a unit is not of kjit's own kind;
+    empty if there is none.
+
+    Args:
+        folders: the folders of kjit's and CUDA's headers.
+        search: the folders of the op's own headers.
+    """
+    waiting, seen = list(paths), set(paths)
+    while waiting:
+        path = waiting.pop()
+        try:
+            with open(path, "rb") as file:
+                found = _INCLUDE.findall(file.read())
+        except OSError:
+            continue  # the preprocessor reports it
+        for angled, quoted in found:
+            name = os.fsdecode(angled or quoted)
+            places = [*([os.path.dirname(path)] if quoted else []), *search]
+            own = next(filter(os.path.isfile, (os.path.join(place, name) for place in places)), None)
+            if own is None:
+                if name not in HEADERS and not any(os.path.isfile(os.path.join(folder, name)) for folder in folders):
+                    return name
+            elif own not in seen:
+                seen.add(own)
+                waiting.append(own)
+    return ""
+
+
+def foreign(unit: str, folders: Sequence[str]) -> str:
+    """The first header included by a unit's own files with which it is not of kjit's own kind; empty if there is none.
+
+    Args:
+        unit: preprocessed.
+        folders: the folders of kjit's and CUDA's headers.
+    """
+    is_own = [True]  # of each file that has been entered
+    before = ""
+    for marker in _MARKER.finditer(unit):
+        file, flags = marker[1], marker[2].split()
+        if "1" in flags:
+            # What `-include` names is included by no file.
+            is_system = "3" in flags or before.startswith("<")
+            if is_own[-1] and "3" in flags and not before.startswith("<"):
+                if not file.startswith(tuple(folders)) and name_of(file) not in HEADERS:
+                    return name_of(file)
+            is_own.append(is_own[-1] and not is_system)
+        elif "2" in flags and len(is_own) > 1:
+            is_own.pop()
+        before = file
+    return ""
+
+
+def name_of(file: str) -> str:
+    """The name by which a header of the C or C++ library is included."""
+    return re.sub(r"^.*/(?:c\+\+/(?:v1|[\d.]+)|include(?:-fixed)?(?:/[\w.]+-linux-gnu)?)/", "", file, count=1)
+
+
+def lacking(unit: str) -> str:
+    """What NVRTC lacks of what a unit's own files use, as the end of a sentence; empty if it lacks nothing.
+
+    Args:
+        unit: preprocessed.
+    """
+    for pattern, reason in _LACKING:
+        for match in pattern.finditer(unit):
+            if _is_own(unit, match.start()):
+                return reason.format(match[0].split("(")[0].strip())
+    return ""
+
+
+def _is_own(unit: str, position: int) -> bool:
+    """Whether `position` is in one of the op's own files, by the line marker before it."""
+    while (at := unit.rfind("\n# ", 0, position)) >= 0:
+        marker = _MARKER.match(unit, at + 1)
+        if marker is not None:
+            return "3" not in marker[2].split() and not marker[1].startswith("<")
+        position = at
+    return False
+
+
+def refusal(unit: str, folders: str) -> str:
+    """Why nvcc compiles a preprocessed unit, as the end of a sentence; empty if NVRTC does.
+
+    Args:
+        folders: the folders of kjit's and CUDA's headers, separated by colons; empty if a unit may include any header.
+    """
+    if folders and (name := foreign(unit, folders.split(os.pathsep))):
+        return FOREIGN.format(name)
+    return lacking(unit)
