@@ -98,6 +98,7 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     yield from _grouped("why nvcc by default", (row.builds["default"].why_nvcc for row in built))
     yield from _grouped("errors by default", (row.builds["default"].error for row in by_nvcc))
     yield from _grouped("errors without nvcc", (row.builds["nvrtc"].error for row in by_nvcc))
+    yield from _grouped("not built by nvcc", (row.builds["nvcc"].error for row in rows))
 
 
 def _grouped(title: str, messages: Iterable[str]) -> Iterator[str]:

@@ -86,14 +86,15 @@ class Ways:
         }
 
     def share(self) -> dict[str, Build]:
-        """Build the code that all modules share, and return the builds of a module with little else."""
+        """Build the code that all modules share, and return builds, by nvcc and NVRTC, of a module with little else."""
         (self._folder / "empty").mkdir()
         source = self._folder / "empty" / "main.cu"
         source.write_text(EMPTY)
         spec = self._spec(Program("empty", source.parent, (source,)))
         found = {way: self._build(spec, way, self._shared(way)) for way in ("nvcc", "nvrtc")}
         shutil.copytree(self._shared("nvcc"), self._shared("default"))  # what nvcc needs if NVRTC fails
-        return {"default": self._build(spec, "default", self._shared("default")), **found}
+        self._build(spec, "default", self._shared("default"))
+        return found
 
     def build(self, program: Program, repeat: int, first: int) -> dict[str, Build]:
         """Build a program in each way; the times are medians of `repeat` builds, in rotating order.
@@ -143,6 +144,7 @@ class Ways:
 
     def _build(self, spec: Spec, way: str, cache: Path) -> Build:
         """Build in a process of its own, with the cache in `cache`."""
+        cache.mkdir(mode=0o700, exist_ok=True)
         fields = {name: getattr(spec, name) for name in spec._fields}
         command = [sys.executable, __file__, json.dumps(fields), self._arch]
         done = run_limited(command, BUILD_LIMIT_S, {**self._environments[way], env.CACHE_DIR: str(cache)})
