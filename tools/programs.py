@@ -150,9 +150,9 @@ def main() -> int:
                 _run_all(row, program, ways, options.run_limit)
             print(_line(row), flush=True)
             rows.append(row)
+            if options.json is not None:  # each time: a run of all programs takes an hour
+                options.json.write_text(json.dumps([asdict(each) for each in rows], indent=1))
     print("\n".join(["", *summary(rows)]))
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return 0
 
 
