@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kjit import env
 from kjit.engine.cache import limit, locks, staging
@@ -54,13 +54,8 @@ from kjit.engine.cache.folders import (
 from kjit.engine.key.differences import differences
 from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import FORMAT, Key
-from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError
 from kjit.runtime import recall
-
-if TYPE_CHECKING:
-    from kjit.engine.key.observation import Start
-
 
 _LAST_USE_STEP_S = recall.LAST_USE_STEP_S
 _ATTEMPTS = 10

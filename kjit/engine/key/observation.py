@@ -135,6 +135,7 @@ class Observation:
         """
         changed = []
         moved: dict[str, bool] = {}
+        read = {os.path.basename(path) for path, state in self.states.items() if state.digest}
         for path, state in self.states.items():
             known = before.get(path)
             if state.size == _GONE:  # never recorded: it would be a miss each time
@@ -143,7 +144,9 @@ class Observation:
                 if state.ctime_ns >= start_ns or _has_moved(path, start_ns, moved):
                     changed.append(path)
             elif (known.ctime_ns, known.digest) != (state.ctime_ns, state.digest):
-                changed.append(path)
+                # Of a file that was not read, and that no name of a header can mean, only the existence matters.
+                if state.digest or known.inode != state.inode or os.path.basename(path) in read:
+                    changed.append(path)
         return changed
 
 
