@@ -143,10 +143,10 @@ class Observation:
             elif known is None:
                 if state.ctime_ns >= start_ns or _has_moved(path, start_ns, moved):
                     changed.append(path)
+            elif not state.digest and known.inode == state.inode and os.path.basename(path) not in read:
+                pass  # not read, and without the name of a header: only the existence matters
             elif (known.ctime_ns, known.digest) != (state.ctime_ns, state.digest):
-                # Of a file that was not read, and that no name of a header can mean, only the existence matters.
-                if state.digest or known.inode != state.inode or os.path.basename(path) in read:
-                    changed.append(path)
+                changed.append(path)
         return changed
 
 
