@@ -1,18 +1,19 @@
 """The same CUDA text built by nvcc and by kjit's two halves, and what the two libraries say.
 
-A text exports `__tvm_ffi_values`, which prints one line for each expression; `Unit` writes such a text from a list of
-expressions. A library is called in a process of its own, so that a crash is a failure and not the end of the tests, and
-so that symbols that the dynamic linker would unite stay apart.
+The lines of a text that may be dropped, because a compiler refuses them, end with `/*#number*/`. What nvcc refuses is
+no part of a comparison; what only the halves refuse is counted, for they may refuse, but never mean something else.
+
+A library is called in a process of its own, so that a crash is a failure and not the end of the tests, and so that
+symbols that the dynamic linker would unite stay apart.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -28,22 +29,26 @@ from kjit.spec import Spec, Target, Variant
 Compiler = Literal["nvcc", "nvrtc"]
 TARGET = Target.cuda("9.0a")
 
-FLAGS = ("-no-compress",)
+FLAGS = ("-no-compress", "-w")
 """nvcc's cubins are stored as NVRTC's are: readable without a tool."""
 
-_CALL = """
+VALUES = "__tvm_ffi_values"
+"""The function of a library that prints: the linker keeps a name of this form."""
+
+_CALL = f"""
 import ctypes, sys
 for name in sys.argv[1:-1]:
     ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
-getattr(ctypes.CDLL(sys.argv[-1]), "__tvm_ffi_values")()
+ctypes.CDLL(sys.argv[-1]).{VALUES}()
 """
 
-_LINE = re.compile(r"unit\.cu[:(](\d+)")
-_ROUNDS = 8
+_PLACE = re.compile(r"unit\.cu[:(](\d+)")
+_MARK = re.compile(r"/\*#(\d+)\*/$")
+_MOST_ROUNDS = 12
 
 
 class Refused(Exception):  # noqa: N818
-    """A text that a compiler does not compile, or that kjit leaves to nvcc; says why."""
+    """A text that a compiler does not compile, or that kjit leaves to the other one; says why."""
 
 
 def build(text: str, compiler: Compiler, folder: Path, flags: Sequence[str] = ()) -> Built:
@@ -62,10 +67,67 @@ def build(text: str, compiler: Compiler, folder: Path, flags: Sequence[str] = ()
         try:
             built = compile_variant(Variant(spec, TARGET), Toolchain.for_target(TARGET), staging)
         except KjitError as error:
-            raise Refused(f"{error.message}\n{getattr(error, 'log', '')}") from None
+            raise Refused(getattr(error, "log", "") or error.message) from None
     if not built.compiler.lower().startswith(compiler):
         raise Refused(f"compiled by {built.compiler}, because {built.why_nvcc}")
     return built
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A text as built by both compilers.
+
+    Attributes:
+        nvcc: the library.
+        halves: the library.
+        unfit: why nvcc refuses lines, by their numbers.
+        refused: why the halves refuse lines that nvcc compiles.
+    """
+
+    nvcc: Path
+    halves: Path
+    unfit: dict[int, str]
+    refused: dict[int, str]
+
+
+def build_both(text: str, folder: Path, flags: Sequence[str] = ()) -> Pair:
+    """Build a text by both compilers, without the lines that either refuses.
+
+    Raises:
+        Refused: the halves refuse the whole text, or nvcc does.
+    """
+    text, by_nvcc, unfit = _build_what_compiles(text, "nvcc", folder, flags)
+    _, by_halves, refused = _build_what_compiles(text, "nvrtc", folder, flags)
+    return Pair(by_nvcc, by_halves, unfit, refused)
+
+
+def _build_what_compiles(
+    text: str, compiler: Compiler, folder: Path, flags: Sequence[str]
+) -> tuple[str, Path, dict[int, str]]:
+    dropped: dict[int, str] = {}
+    for _ in range(_MOST_ROUNDS):
+        try:
+            return text, build(text, compiler, folder, flags).library, dropped
+        except Refused as error:
+            lines = text.splitlines()
+            named = _lines_named(str(error), lines)
+            if not named:
+                raise
+        dropped |= {int(mark[1]): why for at, why in named.items() if (mark := _MARK.search(lines[at]))}
+        text = "\n".join("" if at in named else line for at, line in enumerate(lines))
+    raise Refused(f"{compiler} refuses more and more lines: {sorted(dropped.items())}")
+
+
+def _lines_named(message: str, lines: Sequence[str]) -> dict[int, str]:
+    """The lines that errors are in and that may be dropped, and what they say; else those that lead to an error."""
+    errors: dict[int, str] = {}
+    others: dict[int, str] = {}
+    for said in message.splitlines():
+        for place in _PLACE.finditer(said):
+            at = int(place[1]) - 1
+            if "warning" not in said and 0 <= at < len(lines) and _MARK.search(lines[at]):
+                (errors if "error" in said else others).setdefault(at, said.strip())
+    return errors or {at: f"{said}: {message.strip()[:300]}" for at, said in others.items()}
 
 
 @cache
@@ -75,119 +137,70 @@ def _libraries() -> tuple[str, ...]:
     return (tvm_ffi.libinfo.find_libtvm_ffi(), str(find_cuda().cudart))
 
 
-def printed(library: Path) -> list[str]:
-    """The lines that a library's `__tvm_ffi_values` prints."""
+def output_of(library: Path) -> str:
+    """What a library prints."""
     command = [sys.executable, "-I", "-S", "-c", _CALL, *_libraries(), str(library)]
     done = subprocess.run(command, capture_output=True, text=True, errors="backslashreplace", timeout=120)
     assert done.returncode == 0, f"'{library}' failed with {done.returncode}:\n{done.stdout[-300:]}{done.stderr}"
-    return done.stdout.splitlines()
+    return done.stdout
 
 
-PRELUDE = r"""
-#include <cstdio>
-#include <cstring>
-#include <string>
-#include <string_view>
-#include <type_traits>
+def printed(library: Path) -> dict[int, str]:
+    """What a library prints: after its number, each line's text."""
+    lines = (line.partition("|") for line in output_of(library).splitlines())
+    return {int(number): text for number, _, text in lines}
+
+
+PRELUDE = r"""#include <stdio.h>
 namespace meaning {
-template <typename T> std::string_view type_of() { return __PRETTY_FUNCTION__; }
-template <typename T> void show(int id, std::string_view type, const T& value) {
-  type = type.substr(type.find("T = ") + 4);
-  std::printf("%d|%.*s|", id, static_cast<int>(type.substr(0, type.find(';')).size()), type.data());
-  if constexpr (std::is_convertible_v<const T&, std::string_view>) {
-    for (const char each : std::string_view(value)) std::printf("%c", each < ' ' ? '.' : each);
-  } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> || sizeof(T) == 16 && std::is_trivial_v<T>) {
-    unsigned char bytes[sizeof(T)];
-    std::memcpy(bytes, &value, sizeof(T));
-    // The rest of a long double is padding.
-    const int size = std::is_same_v<T, long double> ? 10 : static_cast<int>(sizeof(T));
-    for (int i = size - 1; i >= 0; --i) std::printf("%02x", bytes[i]);
-  } else if constexpr (std::is_pointer_v<T> || std::is_null_pointer_v<T>) {
-    std::printf(value == nullptr ? "null" : "not null");
-  } else {
-    std::printf("%d bytes", static_cast<int>(sizeof(T)));
-  }
-  std::printf("\n");
+template <typename T> const char* type_of() { return __PRETTY_FUNCTION__; }
+void begin(int id, const char* type) {
+  const char* from = type;
+  while (from[0] != 'T' || from[1] != ' ' || from[2] != '=') ++from;
+  printf("%d|", id);
+  for (from += 4; *from && *from != ';' && (*from != ']' || from[1]); ++from) printf("%c", *from);
+  printf("|");
 }
+void show(int id, const char* type, const char* value) {
+  begin(id, type);
+  for (; *value; ++value) printf(*value < ' ' ? "\\%02x" : "%c", (unsigned char)*value);
+  printf("\n");
+}
+void show(int id, const char* type, const char8_t* value) { show(id, type, (const char*)value); }
+template <typename T> void show(int id, const char* type, const T& value) {
+  begin(id, type);
+  const unsigned char* bytes = (const unsigned char*)&value;
+  int size = __is_class(T) || __is_union(T) ? 0 : (int)sizeof(T);
+  if (sizeof(T) == sizeof(long double) && (T)0.5 != (T)0) size = 10;  // the rest of it is padding
+  for (int i = size - 1; i >= 0; --i) printf("%02x", bytes[i]);
+  printf("\n");
+}
+template <typename T> void show(int id, const char* type, T* value) { begin(id, type); printf("%s\n", value ? "set" : "null"); }
 }  // namespace meaning
 """
-"""Host code that prints the type and the value of an expression."""
+"""Host code that prints the type and the value of an expression. It includes next to nothing, so that a text alone says
+which headers are before an expression."""
 
-_EXPORT = '\nextern "C" __attribute__((visibility("default"))) void __tvm_ffi_values() {{\n{}\n  std::fflush(stdout);\n}}\n'
+_EXPORT = 'extern "C" __attribute__((visibility("default"))) void {}() {{\n{}\n  fflush(stdout);\n}}\n'
 _PER_FUNCTION = 20
+_KERNEL = "__global__ void some_kernel(int* x) { *x = 1; }"
 
 
-@dataclass
-class Unit:
-    """A text that prints the values of expressions, one on each of its lines.
-
-    Attributes:
-        expressions: what is printed.
-        before: the text before the functions: includes and definitions.
-        dropped: the expressions that a compiler refused, and why.
-    """
-
-    expressions: Sequence[str]
-    before: str = ""
-    kernel: str = "__global__ void some_kernel(int* x) { *x = 1; }"
-    dropped: dict[int, str] = field(default_factory=dict)
-
-    def text(self) -> str:
-        """The text, without the expressions that were dropped."""
-        return "\n".join([PRELUDE, self.before, self.kernel, *self._functions()])
-
-    def _functions(self) -> Iterator[str]:
-        ids = [number for number in range(len(self.expressions)) if number not in self.dropped]
-        names = []
-        for first in range(0, len(ids), _PER_FUNCTION):
-            names.append(f"values_{first}")
-            yield f"__attribute__((noinline)) static void {names[-1]}() {{"
-            for number in ids[first : first + _PER_FUNCTION]:
-                yield _shown(number, self.expressions[number])
-            yield "}"
-        yield _EXPORT.format("\n".join(f"  {name}();" for name in names))
-
-    def build(self, compiler: Compiler, folder: Path, flags: Sequence[str] = ()) -> Built:
-        """Build it, without the expressions that this compiler refuses.
-
-        Raises:
-            Refused: it refuses the text for another reason.
-        """
-        for _ in range(_ROUNDS):
-            text = self.text()
-            try:
-                return build(text, compiler, folder, flags)
-            except Refused as error:
-                refused = self._named_by(str(error), text)
-                if not refused:
-                    raise
-                self.dropped.update(refused)
-        raise Refused(f"refuses more and more expressions: {sorted(self.dropped)}")
-
-    def _named_by(self, message: str, text: str) -> dict[int, str]:
-        lines = text.splitlines()
-        named: dict[int, str] = {}
-        for line in message.splitlines():
-            place = _LINE.search(line)
-            if place is None or "warning" in line or not 0 < int(place[1]) <= len(lines):
-                continue
-            number = re.match(r"  meaning::show\((\d+),", lines[int(place[1]) - 1])
-            if number is not None:
-                named.setdefault(int(number[1]), line.strip())
-        return named
+def host_text(expressions: Sequence[str], before: str = "", after: str = _KERNEL) -> str:
+    """A text that prints the type and the value of each expression, which is on a line of its own."""
+    parts = [before, PRELUDE, after]
+    names = []
+    for first in range(0, len(expressions), _PER_FUNCTION):
+        names.append(f"  values_{first}();")
+        parts.append(f"__attribute__((noinline)) static void values_{first}() {{")
+        parts += map(_shown, expressions[first : first + _PER_FUNCTION], range(first, first + _PER_FUNCTION))
+        parts.append("}")
+    return "\n".join([*parts, _EXPORT.format(VALUES, "\n".join(names))])
 
 
-def _shown(number: int, expression: str) -> str:
-    return f"  meaning::show({number}, meaning::type_of<decltype(({expression}))>(), ({expression}));"
-
-
-def values(library: Path) -> dict[int, str]:
-    """What a unit's library prints, by the numbers of the expressions."""
-    found = {}
-    for line in printed(library):
-        number, _, value = line.partition("|")
-        found[int(number)] = value
-    return found
+def _shown(expression: str, number: int) -> str:
+    assert "\n" not in expression
+    return f"meaning::show({number}, meaning::type_of<decltype(({expression}))>(), ({expression})); /*#{number}*/"
 
 
 @dataclass(frozen=True)
@@ -196,9 +209,9 @@ class Compared:
 
     Attributes:
         equal: how many have one value.
-        different: a line for each that has two.
-        refused: a line for each that nvcc compiles and the halves refuse.
-        unfit: a line for each that nvcc refuses.
+        different: those that have two, with both.
+        refused: those that nvcc compiles and the halves refuse, with the reason.
+        unfit: those that nvcc refuses, with the reason.
     """
 
     equal: int
@@ -206,23 +219,46 @@ class Compared:
     refused: list[str]
     unfit: list[str]
 
+    def hold(self, least: float = 0.9) -> None:
+        """Fail where a value differs, or where too few could be compared.
 
-def compare(expressions: Iterable[str], folder: Path, before: str = "", flags: Sequence[str] = ()) -> Compared:
-    """Compare the values of host expressions by both compilers."""
-    unit = Unit(list(expressions), before)
-    by_nvcc = values(unit.build("nvcc", folder, flags).library)
-    unfit = dict(unit.dropped)
-    by_halves = values(unit.build("nvrtc", folder, flags).library)
-    refused = {number: why for number, why in unit.dropped.items() if number not in unfit}
+        Args:
+            least: the share of the expressions of which both compilers have to have a value.
+        """
+        total = self.equal + len(self.different) + len(self.refused) + len(self.unfit)
+        assert not self.different, "\n".join([f"{len(self.different)} of {total} differ:", *self.different])
+        lacking = [f"of {total} only {self.equal} are compared. The halves refuse:", *self.refused]
+        assert self.equal >= least * total, "\n".join([*lacking, "nvcc refuses:", *self.unfit])
+
+
+def compare(
+    expressions: Sequence[str],
+    text: str,
+    folder: Path,
+    flags: Sequence[str] = (),
+    read: Callable[[Path], dict[int, str]] = printed,
+) -> Compared:
+    """Compare what a text's libraries say of the expressions that its lines hold."""
+    try:
+        pair = build_both(text, folder, flags)
+    except Refused as error:
+        return Compared(0, [], [f"all: {error}"], [])
+    by_nvcc, by_halves = read(pair.nvcc), read(pair.halves)
+    compared = [each for each in range(len(expressions)) if each not in pair.unfit and each not in pair.refused]
     different = [
-        f"{unit.expressions[number]}\n    nvcc:   {by_nvcc[number]}\n    halves: {value}"
-        for number, value in by_halves.items()
-        if value != by_nvcc[number]
+        f"{expressions[each]}\n    nvcc:   {by_nvcc.get(each)}\n    halves: {by_halves.get(each)}"
+        for each in compared
+        if by_nvcc.get(each) != by_halves.get(each) or each not in by_nvcc
     ]
 
     def shown(dropped: dict[int, str]) -> list[str]:
-        return [f"{unit.expressions[number]}\n    {why}" for number, why in dropped.items()]
+        return [f"{expressions[number]}\n    {why}" for number, why in dropped.items()]
 
-    return Compared(len(by_halves) - len(different), different, shown(refused), shown(unfit))
+    return Compared(len(compared) - len(different), different, shown(pair.refused), shown(pair.unfit))
 
 
+def compare_host(
+    expressions: Sequence[str], folder: Path, before: str = "", flags: Sequence[str] = ()
+) -> Compared:
+    """Compare the values of expressions in host code."""
+    return compare(expressions, host_text(expressions, before), folder, flags)
