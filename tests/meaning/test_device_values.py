@@ -19,14 +19,19 @@ _DAILY, _PER_UNIT = 60, 600
 _PRELUDE = """
 namespace meaning {
 struct Entry { long long number, value, size; };
+template <typename T> constexpr bool is_floating = false;
+template <> constexpr bool is_floating<float> = true;
+template <> constexpr bool is_floating<double> = true;
+template <> constexpr bool is_floating<long double> = true;
 template <typename T> constexpr __host__ __device__ long long value_of(const T& value) {
   if constexpr (__is_class(T)) return -1;
-  else if constexpr ((T)0.5 != (T)0) return __builtin_bit_cast(long long, (double)value);
+  else if constexpr (is_floating<T>) return __builtin_bit_cast(long long, (double)value);
   else return (long long)value;
 }
-constexpr __host__ __device__ long long value_of(const char* text) {
+constexpr __host__ __device__ long long value_of(decltype(nullptr)) { return 0; }
+template <typename T, int kCount> constexpr __host__ __device__ long long value_of(const T (&text)[kCount]) {
   unsigned long long hash = 1469598103934665603ull;
-  for (; *text; ++text) hash = (hash ^ (unsigned char)*text) * 1099511628211ull;
+  for (T each : text) hash = (hash ^ (unsigned)each) * 1099511628211ull;
   return (long long)hash;
 }
 }
