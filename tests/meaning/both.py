@@ -1,0 +1,269 @@
+"""The same CUDA text built by nvcc and by kjit's two halves, and what the two libraries say.
+
+The lines of a text that may be dropped, because a compiler refuses them, end with `/*#number*/`. What nvcc refuses is
+no part of a comparison; what only the halves refuse is counted, for they may refuse, but never mean something else.
+
+A library is called in a process of its own, so that a crash is a failure and not the end of the tests, and so that
+symbols that the dynamic linker would unite stay apart.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from kjit.engine.compile.compile import Built, compile_variant
+from kjit.engine.toolchain.cuda import find_cuda
+from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.errors import KjitError
+from kjit.spec import Spec, Target, Variant
+
+Compiler = Literal["nvcc", "nvrtc"]
+TARGET = Target.cuda("9.0a")
+
+FLAGS = ("-no-compress", "-w")
+"""nvcc's cubins are stored as NVRTC's are: readable without a tool."""
+
+VALUES = "__tvm_ffi_values"
+"""The function of a library that prints: the linker keeps a name of this form."""
+
+_CALL = f"""
+import ctypes, sys
+for name in sys.argv[1:-1]:
+    ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+ctypes.CDLL(sys.argv[-1]).{VALUES}()
+"""
+
+_PLACE = re.compile(r"unit\.cu[:(](\d+)")
+_MARK = re.compile(r"/\*#(\d+)\*/$")
+_MOST_ROUNDS = 8
+
+
+class Refused(Exception):  # noqa: N818
+    """A text that a compiler does not compile, or that kjit leaves to the other one; says why."""
+
+
+def build(text: str, compiler: Compiler, folder: Path, flags: Sequence[str] = ()) -> Built:
+    """Build a text by one of the two ways.
+
+    Raises:
+        Refused: it does not compile, or kjit has left it to the other compiler.
+    """
+    staging = folder / compiler
+    staging.mkdir(parents=True, exist_ok=True)
+    source = folder / "unit.cu"
+    source.write_text(text)
+    spec = Spec("unit", cuda_files=[source], extra_cuda_cflags=[*FLAGS, *flags])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KJIT_CUDA_COMPILER", compiler)
+        try:
+            built = compile_variant(Variant(spec, TARGET), Toolchain.for_target(TARGET), staging)
+        except KjitError as error:
+            raise Refused(getattr(error, "log", "") or error.message) from None
+    if not built.compiler.lower().startswith(compiler):
+        raise Refused(f"compiled by {built.compiler}, because {built.why_nvcc}")
+    return built
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A text as built by both compilers.
+
+    Attributes:
+        nvcc: the library.
+        halves: the library.
+        unfit: why nvcc refuses lines, by their numbers.
+        refused: why the halves refuse lines that nvcc compiles.
+    """
+
+    nvcc: Path
+    halves: Path
+    unfit: dict[int, str]
+    refused: dict[int, str]
+
+
+def build_both(text: str, folder: Path, flags: Sequence[str] = ()) -> Pair:
+    """Build a text by both compilers, without the lines that either refuses.
+
+    Raises:
+        Refused: the halves refuse the whole text.
+    """
+    try:
+        text, by_nvcc, unfit = _build_what_compiles(text, "nvcc", folder, flags)
+    except Refused as error:
+        pytest.fail(f"this test is wrong, for nvcc refuses its text:\n{str(error)[:2000]}")
+    _, by_halves, refused = _build_what_compiles(text, "nvrtc", folder, flags)
+    return Pair(by_nvcc, by_halves, unfit, refused)
+
+
+def _build_what_compiles(
+    text: str, compiler: Compiler, folder: Path, flags: Sequence[str]
+) -> tuple[str, Path, dict[int, str]]:
+    dropped: dict[int, str] = {}
+    for _ in range(_MOST_ROUNDS):
+        try:
+            return text, build(text, compiler, folder, flags).library, dropped
+        except Refused as error:
+            lines = text.splitlines()
+            named = _lines_named(str(error), lines)
+            if not named:
+                raise
+        dropped |= {int(mark[1]): why for at, why in named.items() if (mark := _MARK.search(lines[at]))}
+        text = "\n".join("" if at in named else line for at, line in enumerate(lines))
+    raise Refused(f"{compiler} refuses more and more lines: {sorted(dropped.items())}")
+
+
+def _lines_named(message: str, lines: Sequence[str]) -> dict[int, str]:
+    """The lines that errors are in and that may be dropped, and what they say; else those that lead to an error."""
+    errors: dict[int, str] = {}
+    others: dict[int, str] = {}
+    for said in message.splitlines():
+        for place in _PLACE.finditer(said):
+            at = int(place[1]) - 1
+            if "warning" not in said and 0 <= at < len(lines) and _MARK.search(lines[at]):
+                (errors if "error" in said else others).setdefault(at, said.strip())
+    return errors or {at: f"{said}: {message.strip()[:300]}" for at, said in others.items()}
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    import tvm_ffi.libinfo
+
+    return (tvm_ffi.libinfo.find_libtvm_ffi(), str(find_cuda().cudart))
+
+
+def output_of(library: Path) -> str:
+    """What a library prints."""
+    command = [sys.executable, "-I", "-S", "-c", _CALL, *_libraries(), str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, errors="backslashreplace", timeout=120)
+    assert done.returncode == 0, f"'{library}' failed with {done.returncode}:\n{done.stdout[-300:]}{done.stderr}"
+    return done.stdout
+
+
+def printed(library: Path) -> dict[int, str]:
+    """What a library prints: after its number, each line's text."""
+    lines = (line.partition("|") for line in output_of(library).splitlines())
+    return {int(number): text for number, _, text in lines}
+
+
+PRELUDE = r"""#include <stdio.h>
+namespace meaning {
+template <typename T> constexpr bool is_long_double = false;
+template <> constexpr bool is_long_double<long double> = true;
+template <typename T> const char* type_of() { return __PRETTY_FUNCTION__; }
+void begin(int id, const char* type) {
+  const char* from = type;
+  while (from[0] != 'T' || from[1] != ' ' || from[2] != '=') ++from;
+  printf("%d|", id);
+  for (from += 4; *from && *from != ';' && (*from != ']' || from[1]); ++from) printf("%c", *from);
+  printf("|");
+}
+void show(int id, const char* type, const char* value) {
+  begin(id, type);
+  for (; *value; ++value) printf(*value < ' ' ? "\\%02x" : "%c", (unsigned char)*value);
+  printf("\n");
+}
+void show(int id, const char* type, const char8_t* value) { show(id, type, (const char*)value); }
+template <typename T> void show(int id, const char* type, const T& value) {
+  begin(id, type);
+  const unsigned char* bytes = (const unsigned char*)&value;
+  int size = __is_class(T) || __is_union(T) ? 0 : (int)sizeof(T);
+  if (is_long_double<T>) size = 10;  // the rest of it is padding
+  for (int i = size - 1; i >= 0; --i) printf("%02x", bytes[i]);
+  printf("\n");
+}
+template <typename T> void show(int id, const char* type, T* value) { begin(id, type); printf("%s\n", value ? "set" : "null"); }
+}  // namespace meaning
+"""
+"""Host code that prints the type and the value of an expression. It includes next to nothing, so that a text alone says
+which headers are before an expression."""
+
+_EXPORT = 'extern "C" __attribute__((visibility("default"))) void {}() {{\n{}\n  fflush(stdout);\n}}\n'
+_PER_FUNCTION = 20
+_KERNEL = "__global__ void some_kernel(int* x) { *x = 1; }"
+
+
+def host_text(expressions: Sequence[str], before: str = "", after: str = _KERNEL) -> str:
+    """A text that prints the type and the value of each expression, which is on a line of its own."""
+    parts = [before, PRELUDE, after]
+    names = []
+    for first in range(0, len(expressions), _PER_FUNCTION):
+        names.append(f"  values_{first}();")
+        parts.append(f"__attribute__((noinline)) static void values_{first}() {{")
+        parts += map(_shown, expressions[first : first + _PER_FUNCTION], range(first, first + _PER_FUNCTION))
+        parts.append("}")
+    return "\n".join([*parts, _EXPORT.format(VALUES, "\n".join(names))])
+
+
+def _shown(expression: str, number: int) -> str:
+    assert "\n" not in expression
+    return f"meaning::show({number}, meaning::type_of<decltype(({expression}))>(), ({expression})); /*#{number}*/"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What both compilers make of a list of expressions.
+
+    Attributes:
+        equal: how many have one value.
+        different: those that have two, with both.
+        refused: those that nvcc compiles and the halves refuse, with the reason.
+        unfit: those that nvcc refuses, with the reason.
+    """
+
+    equal: int
+    different: list[str]
+    refused: list[str]
+    unfit: list[str]
+
+    def hold(self, least: float = 0.9) -> None:
+        """Fail where a value differs, or where too few could be compared.
+
+        Args:
+            least: the share of the expressions of which both compilers have to have a value.
+        """
+        total = self.equal + len(self.different) + len(self.refused) + len(self.unfit)
+        assert not self.different, "\n".join([f"{len(self.different)} of {total} differ:", *self.different])
+        lacking = [f"of {total} only {self.equal} are compared. The halves refuse:", *self.refused]
+        assert self.equal >= least * total, "\n".join([*lacking, "nvcc refuses:", *self.unfit])
+
+
+def compare(
+    expressions: Sequence[str],
+    text: str,
+    folder: Path,
+    flags: Sequence[str] = (),
+    read: Callable[[Path], dict[int, str]] = printed,
+) -> Compared:
+    """Compare what a text's libraries say of the expressions that its lines hold."""
+    try:
+        pair = build_both(text, folder, flags)
+    except Refused as error:
+        return Compared(0, [], [f"all: {str(error)[:1000]}"], [])
+    by_nvcc, by_halves = read(pair.nvcc), read(pair.halves)
+    compared = [each for each in range(len(expressions)) if each not in pair.unfit and each not in pair.refused]
+    different = [
+        f"{expressions[each]}\n    nvcc:   {by_nvcc.get(each)}\n    halves: {by_halves.get(each)}"
+        for each in compared
+        if by_nvcc.get(each) != by_halves.get(each) or each not in by_nvcc
+    ]
+
+    def shown(dropped: dict[int, str]) -> list[str]:
+        return [f"{expressions[number]}\n    {why}" for number, why in dropped.items()]
+
+    return Compared(len(compared) - len(different), different, shown(pair.refused), shown(pair.unfit))
+
+
+def compare_host(
+    expressions: Sequence[str], folder: Path, before: str = "", flags: Sequence[str] = ()
+) -> Compared:
+    """Compare the values of expressions in host code."""
+    return compare(expressions, host_text(expressions, before), folder, flags)

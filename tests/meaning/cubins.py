@@ -1,0 +1,148 @@
+"""What a cubin says of its kernels and tables: a reader of its ELF sections."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kjit.engine.diagnostics.machine_code import cubins_in
+
+# Attributes in `.nv.info`: format, attribute, size.
+_HAS_SIZE, _PARAMETER, _PARAMETER_V2 = 4, 0x17, 0x45
+
+# An unnamed namespace, in a symbol: its length, and a name that says which unit and which file it is of.
+_UNNAMED = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel, in bytes."""
+
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of a cubin.
+
+    Attributes:
+        symbol: its name there.
+        code: its instructions.
+        constants: the sizes of its constant banks, by their names: that of bank 0 includes the parameters.
+    """
+
+    symbol: str
+    code: bytes
+    parameters: tuple[Parameter, ...]
+    constants: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """The sections and symbols of a cubin: each symbol with its section's name, its place in it, and its size."""
+
+    content: bytes
+    sections: dict[str, bytes]
+    symbols: dict[str, tuple[str, int, int]]
+
+    @classmethod
+    def read(cls, content: bytes) -> Cubin:
+        """The sections and symbols of an ELF file."""
+        (table,) = struct.unpack_from("<Q", content, 40)
+        size, count, names = struct.unpack_from("<HHH", content, 58)
+        headers = [struct.unpack_from("<IIQQQQIIQQ", content, table + size * each) for each in range(count)]
+
+        def bytes_of(header: tuple[int, ...]) -> bytes:
+            kind, at, length = header[1], header[4], header[5]
+            return bytes(length) if kind == 8 else content[at : at + length]
+
+        strings = bytes_of(headers[names])
+        titles = [_text(strings, header[0]) for header in headers]
+        sections = {title: bytes_of(header) for title, header in zip(titles, headers, strict=True)}
+        symbols = {}
+        for title, header in zip(titles, headers, strict=True):
+            if title != ".symtab":
+                continue
+            texts, entries = bytes_of(headers[header[6]]), bytes_of(header)
+            for at in range(0, len(entries), 24):
+                name, _, _, section, value, length = struct.unpack_from("<IBBHQQ", entries, at)
+                if 0 < section < len(titles) and name:
+                    symbols[_text(texts, name)] = (titles[section], value, length)
+        return cls(content, sections, symbols)
+
+    def variable(self, name: str) -> bytes | None:
+        """The content of a variable in device memory, by its name without namespaces; None if there is none."""
+        for symbol, (section, at, size) in self.symbols.items():
+            if section.startswith((".nv.global", ".nv.constant")) and without_unit(symbol) in (
+                name,
+                f"_ZN{{unit}}{len(name)}{name}E",
+                f"_ZL{len(name)}{name}",
+            ):
+                return self.sections[section][at : at + size]
+        return None
+
+    def kernels(self) -> dict[str, Kernel]:
+        """Its kernels, by their symbols without what is of the unit."""
+        found = {}
+        for title, code in self.sections.items():
+            symbol = title.removeprefix(".text.")
+            if symbol == title or f".nv.info.{symbol}" not in self.sections:
+                continue
+            banks = sorted(
+                (section.removesuffix(f".{symbol}"), len(content))
+                for section, content in self.sections.items()
+                if section.startswith(".nv.constant") and section.endswith(f".{symbol}")
+            )
+            parameters = tuple(_parameters(self.sections[f".nv.info.{symbol}"]))
+            found[without_unit(symbol)] = Kernel(symbol, code, parameters, tuple(banks))
+        return found
+
+
+def cubins_of(library: Path) -> list[Cubin]:
+    """The cubins of a library."""
+    found = [Cubin.read(content) for content in cubins_in(library.read_bytes())]
+    assert found, f"no cubin in '{library}'"
+    return found
+
+
+def kernels_of(library: Path) -> dict[str, Kernel]:
+    """The kernels of a library, by their symbols without what is of the unit."""
+    return {name: kernel for cubin in cubins_of(library) for name, kernel in cubin.kernels().items()}
+
+
+def variable_of(library: Path, name: str) -> bytes:
+    """The content of a variable in device memory."""
+    found = [content for cubin in cubins_of(library) if (content := cubin.variable(name)) is not None]
+    assert len(found) == 1, f"{len(found)} variables '{name}' in '{library}'"
+    return found[0]
+
+
+def without_unit(symbol: str) -> str:
+    """A symbol without the name that a compiler gives the unnamed namespace of a unit."""
+    while (match := _UNNAMED.search(symbol)) is not None:
+        symbol = f"{symbol[: match.start()]}{{unit}}{symbol[match.end() + int(match[1]) :]}"
+    return symbol
+
+
+def _text(strings: bytes, at: int) -> str:
+    return strings[at : strings.index(b"\0", at)].decode(errors="replace")
+
+
+def _parameters(info: bytes) -> Iterator[Parameter]:
+    found = []
+    at = 0
+    while at + 4 <= len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        at += 4
+        if form != _HAS_SIZE:
+            continue
+        assert attribute != _PARAMETER_V2, "parameters in a form that this test does not read"
+        if attribute == _PARAMETER:
+            _, ordinal, offset, rest = struct.unpack_from("<IHHI", info, at)
+            found.append((ordinal, Parameter(offset, rest >> 18)))
+        at += size
+    yield from (parameter for _, parameter in sorted(found, key=lambda each: each[0]))
