@@ -9,14 +9,13 @@ not plain, the build runs in a temporary folder.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,6 @@ from kjit.engine.compile.build_folder import (
     read_text,
     restored,
     temporary_build_folder,
-    write_generated,
 )
 from kjit.engine.compile.libraries import brought_in, sought_by
 from kjit.engine.compile.plan import plan
@@ -290,34 +288,3 @@ def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
                     )
             texts.append(restored(folder, links, step.output).rstrip("\0"))
     return "\n".join(texts)
-
-
-def explain_again(
-    variant: Variant, toolchain: Toolchain, folder: Path, logs: Mapping[str, str], *, verbose: bool = False
-) -> CompileError | None:
-    """The error that `compile_variant` raised when its commands printed `logs`; None if these are not its commands.
-
-    Args:
-        folder: an empty folder.
-        logs: the output of the failed commands, by the names of their outputs, from failures.py.
-    """
-    from kjit.engine.diagnostics.build_errors import compile_error
-
-    launcher = find_launcher()
-    links = Links()
-    steps: list[Step] = []
-    broken: list[tuple[Step, str]] = []
-    for each in (toolchain, *([toolchain.with_nvcc()] if toolchain.nvrtc is not None and toolchain.has_nvcc else [])):
-        with contextlib.suppress(OnlyNvccError):
-            steps = plan(variant.spec, each, links, () if launcher is None else (str(launcher),))
-            broken = [(step, logs[step.output]) for step in steps if step.output in logs]
-        if len(broken) == len(logs):
-            toolchain = each
-            break
-    else:
-        return None
-    for step in steps:
-        write_generated(folder, step)
-    error = compile_error(variant, toolchain, folder, steps, broken, links, verbose)
-    error.is_repeated = True
-    return error

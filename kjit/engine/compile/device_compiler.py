@@ -29,10 +29,12 @@ _SUCCESS = 0
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 _PREFIX = os.path.join(os.path.dirname(__file__), "..", "..", "include", "kjit_rtc", "device.h")
 # Attributes that NVRTC does not know and that change neither the layout of a type nor the code of a kernel.
-_ATTRIBUTE = re.compile(r'^(?P<place>.*): warning #1097-D: unknown attribute "(?P<name>[^"]+)"\n(?:.*\n){2}\n?', re.MULTILINE)
+_ATTRIBUTE = re.compile(
+    r'^(?P<place>.*): warning #1097-D: unknown attribute "(?P<name>[^"]+)"\n(?:.*\n){2}\n?', re.MULTILINE
+)
 # A warning about a type that NVRTC declares itself, at each header that names it.
 _OF_BUILTIN = re.compile(r'^Warning #1444-D: class "\w+" was declared deprecated .*\n\n?', re.MULTILINE)
-_REMARK = re.compile(r'^Remark: The warnings can be suppressed with .*\n\n?', re.MULTILINE)
+_REMARK = re.compile(r"^Remark: The warnings can be suppressed with .*\n\n?", re.MULTILINE)
 _WITHOUT_EFFECT = re.compile(
     r"(?:gnu::)?(?:_*(?:visibility|unused|used|cold|hot|flatten|pure|const|nothrow|leaf|nonnull|malloc|format|warn_unused_"
     r"result|always_inline|noinline|gnu_inline|artificial|deprecated|no_sanitize\w*|no_instrument_function|sentinel|weak"
@@ -77,7 +79,11 @@ def compile_half(
 def _without_attributes(messages: str) -> tuple[str, str]:
     """NVRTC's messages without warnings about attributes that have no effect there, and errors about the others."""
     found = [(match["place"], match["name"]) for match in _ATTRIBUTE.finditer(messages)]
-    refused = [f'{place}: error: {kind.ONLY_NVCC}NVRTC does not know the attribute "{name}"\n\n' for place, name in found if not _WITHOUT_EFFECT.fullmatch(name)]
+    refused = [
+        f'{place}: error: {kind.ONLY_NVCC}NVRTC does not know the attribute "{name}"\n\n'
+        for place, name in found
+        if not _WITHOUT_EFFECT.fullmatch(name)
+    ]
     if found or "Warning #1444-D" in messages:
         messages = _OF_BUILTIN.sub("", _ATTRIBUTE.sub("", messages))
         if "warning" not in _REMARK.sub("", messages):

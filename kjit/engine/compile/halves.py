@@ -58,7 +58,9 @@ _BOUNDS = re.compile(r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|bl
 # Arrays without elements at the ends of the C library's structures.
 _FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ |unsigned |struct )*\w+ +\w+ *)\[0?\];", re.MULTILINE)
 # Declarations of functions of the C++ library, without the library's `constexpr`.
-_REDECLARED = re.compile(r"^(?:template\s*<[^;{}]*>\s*)?extern [^;{}]*__attribute__\(\(cudart_builtin\)\)[^;{}]*;", re.MULTILINE)
+_REDECLARED = re.compile(
+    r"^(?:template\s*<[^;{}]*>\s*)?extern [^;{}]*__attribute__\(\(cudart_builtin\)\)[^;{}]*;", re.MULTILINE
+)
 _FOR_HOST = re.compile(r"__attribute__\(\(host\)\)|\bconst(?:expr|eval)\b")
 # A parenthesis after one of these names does not open a list of parameters.
 _WITH_ARGUMENT = frozenset(
@@ -71,16 +73,81 @@ _BEFORE_LAUNCH = frozenset(("return", "else", "do", "co_return", "throw", "case"
 
 # Names that NVRTC declares, in namespace std too where headers of CUDA do.
 _MATH = "|".join(
-    (
-        "abs fabs ceil floor sqrt pow log log10 fmod modf exp frexp ldexp asin sin sinh acos cos cosh atan atan2 tan tanh "
-        "acosh asinh atanh cbrt copysign erf erfc exp2 expm1 fdim fma fmax fmin hypot ilogb lgamma llrint llround log1p "
-        "log2 logb lrint lround nearbyint nextafter remainder remquo rint round scalbln scalbn tgamma trunc isnan isinf "
-        "isfinite signbit isnormal isgreater isgreaterequal isless islessequal islessgreater isunordered"
-    ).split()
+    [
+        "abs",
+        "fabs",
+        "ceil",
+        "floor",
+        "sqrt",
+        "pow",
+        "log",
+        "log10",
+        "fmod",
+        "modf",
+        "exp",
+        "frexp",
+        "ldexp",
+        "asin",
+        "sin",
+        "sinh",
+        "acos",
+        "cos",
+        "cosh",
+        "atan",
+        "atan2",
+        "tan",
+        "tanh",
+        "acosh",
+        "asinh",
+        "atanh",
+        "cbrt",
+        "copysign",
+        "erf",
+        "erfc",
+        "exp2",
+        "expm1",
+        "fdim",
+        "fma",
+        "fmax",
+        "fmin",
+        "hypot",
+        "ilogb",
+        "lgamma",
+        "llrint",
+        "llround",
+        "log1p",
+        "log2",
+        "logb",
+        "lrint",
+        "lround",
+        "nearbyint",
+        "nextafter",
+        "remainder",
+        "remquo",
+        "rint",
+        "round",
+        "scalbln",
+        "scalbn",
+        "tgamma",
+        "trunc",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "signbit",
+        "isnormal",
+        "isgreater",
+        "isgreaterequal",
+        "isless",
+        "islessequal",
+        "islessgreater",
+        "isunordered",
+    ]
 )
 _OVERLOAD = re.compile(rf"\bconstexpr(\s+(?:float|double|long double|bool|int|long|long long)\s+(?:{_MATH})\s*\()")
 _USING = re.compile(rf"\busing std::(?:{_MATH});")
-_VECTOR = re.compile(r"^(?:struct\s(?:(?![{;]).)*?\b\w+\s*\{.*?\};|typedef\s(?:(?!;).)*?\b\w+\s*;)", re.MULTILINE | re.DOTALL)
+_VECTOR = re.compile(
+    r"^(?:struct\s(?:(?![{;]).)*?\b\w+\s*\{.*?\};|typedef\s(?:(?!;).)*?\b\w+\s*;)", re.MULTILINE | re.DOTALL
+)
 _DIM3 = re.compile(r"\bdim3\b")
 _PACK = re.compile(r"(\w+)<(?:(\w+), *)?__integer_pack\(([^()]*)\)\.\.\.>")
 _COMPLEX = re.compile(r"__complex__\s+(float|double|long double)\b")
@@ -267,7 +334,7 @@ class _HostHalf:
         for bounds in _BOUNDS.finditer(self._unit, position, found.parameters):
             self._remove_attribute(bounds.start())
         tokens = list(_tokens(self._unit, found.parameters + 1, found.close))
-        names = []
+        names: list[str] = []
         for parameter in _split(tokens):
             name, is_missing = _name_of(parameter)
             if name is None:
@@ -278,7 +345,9 @@ class _HostHalf:
                 self._kept += [self._unit[self._start : at], f" {name}"]
                 self._start = at
             names.append(f"{name}..." if any(token[1] == "..." for token in parameter) else name)
-        types = ", ".join(f"decltype({name.removesuffix('...')}){name[len(name.removesuffix('...')) :]}" for name in names)
+        types = ", ".join(
+            f"decltype({name.removesuffix('...')}){name[len(name.removesuffix('...')) :]}" for name in names
+        )
         arguments = ", ".join(["&kjit_kernel", *names])
         body = (
             f"{{ __attribute__((used)) static ::kjit_rtc::Kernel<{types}> kjit_kernel; "
@@ -339,7 +408,9 @@ class _Function:
 
     __slots__ = ("body", "close", "end", "is_deduced", "is_for_host", "is_member", "parameters")
 
-    def __init__(self, parameters: int, close: int, body: int, end: int, is_member: bool, is_for_host: bool, is_deduced: bool) -> None:
+    def __init__(
+        self, parameters: int, close: int, body: int, end: int, is_member: bool, is_for_host: bool, is_deduced: bool
+    ) -> None:
         self.parameters = parameters
         self.close = close
         self.body = body
@@ -436,10 +507,17 @@ def _after_arguments(unit: str, position: int) -> int:
 
 
 _FUNDAMENTAL = frozenset(
-    "void bool char wchar_t char8_t char16_t char32_t short int long signed unsigned float double auto __int128 "
-    "__int128_t _Float16 __bf16".split()
+    (
+        *("void", "bool", "char", "wchar_t", "char8_t", "char16_t", "char32_t", "short", "int", "long", "signed"),
+        *("unsigned", "float", "double", "auto", "__int128", "__int128_t", "_Float16", "__bf16"),
+    )
 )
-_QUALIFIERS = frozenset("const volatile __restrict__ __restrict restrict typename register struct class union enum".split())
+_QUALIFIERS = frozenset(
+    (
+        *("const", "volatile", "__restrict__", "__restrict", "restrict", "typename", "register"),
+        *("struct", "class", "union", "enum"),
+    )
+)
 
 
 def _split(tokens: list[_Token]) -> list[list[_Token]]:

@@ -44,7 +44,7 @@ _OF_ROW = re.compile(r"_ZZ(?P<encoding>.+)E11kjit_kernel(?:_\d+)?")
 _PLAIN = re.compile(r"(?P<length>\d+)(?P<name>\w+)")
 _PARAMETER = 0x1704  # EIATTR_KPARAM_INFO, a record with its size
 
-# Functions of CUDA's runtime that take the address of a variable, or a kernel in a structure, which only nvcc registers.
+# Functions of CUDA's runtime that take a variable, or a kernel in a structure, by its address: only nvcc registers it.
 _BY_ADDRESS = re.compile(
     r"cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size)|Graph(?:Exec)?(?:Add)?(?:Memcpy|Kernel)Node\w*|"
     r"GraphAddNode\w*|Graph(?:Exec)?NodeSetParams\w*|FuncSetSharedMemConfig|LaunchCooperativeKernelMultiDevice)"
@@ -191,8 +191,8 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
     found = {}
     for each in symbols(cubin):
         if each.info & 15 == _FUNCTION and each.other & _ENTRY:
-            section = information.get(f".nv.info.{each.name}")
-            content = b"" if section is None else cubin[section[4] : section[4] + section[5]]
+            info = information.get(f".nv.info.{each.name}")
+            content = b"" if info is None else cubin[info[4] : info[4] + info[5]]
             found[common_name(each.name)] = Kernel(each.name, tuple(_parameters(content)))
     return found
 
@@ -306,13 +306,12 @@ def assembly(paths: Sequence[str], kernels: Sequence[tuple[str, str, Sequence[st
 
 def mismatch(row: Row, kernel: Kernel) -> str:
     """The first difference between a kernel's parameters in both halves; empty if there is none."""
-    here, there = offsets_of(row.parameters), list(kernel.parameters)
+    here, there = offsets_of(row.parameters), [*kernel.parameters]
     if here == there:
         return ""
-    for number, (ours, theirs) in enumerate(itertools.zip_longest(here, there)):
-        if ours != theirs:
-            break
-    words = ["nothing" if each is None else f"{each[1]} bytes at offset {each[0]}" for each in (ours, theirs)]
+    differing = [pair for pair in enumerate(itertools.zip_longest(here, there)) if pair[1][0] != pair[1][1]]
+    number, both = differing[0]
+    words = ["nothing" if each is None else f"{each[1]} bytes at offset {each[0]}" for each in both]
     return f"parameter {number} has {words[0]} in host code, and {words[1]} in device code"
 
 
@@ -325,7 +324,11 @@ def main(words: list[str], log: int = 1) -> int:
     for path in paths:
         with open(path, "rb") as file:
             found.append(kernels_of(file.read()))
-    errors = [f"{kind.ONLY_NVCC}only nvcc registers the symbols that {name} takes" for name in undefined_in(content) if is_by_address(name)]
+    errors = [
+        f"{kind.ONLY_NVCC}only nvcc registers the symbols that {name} takes"
+        for name in undefined_in(content)
+        if is_by_address(name)
+    ]
     bindings = {each.name: each.binding for each in symbols(content)}
     names: dict[str, str] = {}
     kernels = []

@@ -19,12 +19,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-HEADERS = frozenset(
+_OF_C = (
     "assert.h ctype.h errno.h float.h inttypes.h limits.h math.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h "
-    "algorithm array bit cassert cctype cerrno cfloat cinttypes climits cmath compare concepts cstddef cstdint cstdio "
-    "cstdlib cstring functional initializer_list iterator limits memory new numbers numeric optional source_location "
-    "span stdexcept string string_view tuple type_traits utility variant vector".split()
+    "cassert cctype cerrno cfloat cinttypes climits cmath cstddef cstdint cstdio cstdlib cstring"
 )
+_OF_CXX = (
+    "algorithm array bit compare concepts functional initializer_list iterator limits memory new numbers numeric "
+    "optional source_location span stdexcept string string_view tuple type_traits utility variant vector"
+)
+HEADERS = frozenset((*_OF_C.split(), *_OF_CXX.split()))
 """The headers of the C and C++ libraries that a unit of kjit's own kind may include."""
 
 FOREIGN = "it includes <{}>, which is neither kjit's nor CUDA's, nor a header known to mean the same by NVRTC"
@@ -35,6 +38,13 @@ ONLY_NVCC = "for nvcc: "
 _MARKER = re.compile(r'^# \d+ "((?:\\.|[^"\\])*)"(.*)$', re.MULTILINE)
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
 
+# Keywords and builtins of GCC that NVRTC does not have, or answers differently.
+_OF_GCC = (
+    *(f"__builtin_{name}" for name in ("constant_p", "choose_expr", "types_compatible_p", "object_size")),
+    *("__builtin_classify_type", r"__builtin_shuffle\w*", "__builtin_convertvector", "__auto_type", "__label__"),
+    *("(?:__)?vector_size(?:__)?", "__ext_vector_type__", "_Complex", "__complex__", "__real__", "__imag__"),
+    *(r"_Float(?:16|32|64|128)x?", "__bf16", "__fp16"),
+)
 # What only nvcc supports, or means something else by NVRTC, with the end of a sentence.
 _LACKING = tuple(
     (re.compile(pattern, re.MULTILINE), reason)
@@ -49,9 +59,7 @@ _LACKING = tuple(
             "only nvcc compiles __device__ lambdas",
         ),
         (
-            r"\b(?:__builtin_(?:constant_p|choose_expr|types_compatible_p|object_size|classify_type|shuffle\w*|convertvector)"
-            r"|__auto_type|__label__|__vector_size__|vector_size|__ext_vector_type__|_Complex|__complex__|__real__|__imag__"
-            r"|_Float(?:16|32|64|128|32x|64x)|__bf16|__fp16)\b",
+            rf"\b(?:{'|'.join(_OF_GCC)})\b",
             "NVRTC does not know {}",
         ),
         (r"\[\[\s*(?:gnu|__gnu__|using\s+gnu)\b", "NVRTC does not know attributes of GCC's in brackets"),
@@ -104,11 +112,12 @@ def foreign(unit: str, folders: Sequence[str]) -> str:
         file, flags = marker[1], marker[2].split()
         if "1" in flags:
             # What `-include` names is included by no file.
-            is_system = "3" in flags or before.startswith("<")
-            if is_own[-1] and "3" in flags and not before.startswith("<"):
-                if not file.startswith(tuple(folders)) and name_of(file) not in HEADERS:
-                    return name_of(file)
-            is_own.append(is_own[-1] and not is_system)
+            is_of_command = before.startswith("<")
+            is_system = "3" in flags
+            is_known = not is_system or file.startswith(tuple(folders)) or name_of(file) in HEADERS
+            if is_own[-1] and not is_of_command and not is_known:
+                return name_of(file)
+            is_own.append(is_own[-1] and not is_system and not is_of_command)
         elif "2" in flags and len(is_own) > 1:
             is_own.pop()
         before = file

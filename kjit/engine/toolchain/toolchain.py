@@ -105,7 +105,7 @@ class Toolchain:
 
     @property
     def cuda_release(self) -> tuple[int, int, int]:
-        """The release of CUDA's compiler, as its macros have it: 13, 0, 88. The last is 0 if NVRTC's package is unknown.
+        """The release of CUDA's compiler: 13, 0, 88. The last number is 0 if NVRTC's package is unknown.
 
         Raises:
             ValueError: this is a toolchain without CUDA's compiler.
