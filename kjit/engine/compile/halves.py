@@ -54,6 +54,7 @@ _SITE = re.compile(
     re.MULTILINE,
 )
 _CANDIDATE = re.compile(r"\(\((?:global|device|managed)\)\)|<<<")
+_CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|<<<|\)\s*->")
 _BOUNDS = re.compile(r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(")
 # Arrays without elements at the ends of the C library's structures.
 _FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ |unsigned |struct )*\w+ +\w+ *)\[0?\];", re.MULTILINE)
@@ -274,11 +275,13 @@ class _HostHalf:
             if not cuda and piece.file.endswith("/cuda_runtime.h"):
                 cuda = piece.file.removesuffix("cuda_runtime.h")
             is_of_cuda = bool(cuda) and piece.file.startswith(cuda)
-            # In the op's own files, every statement is looked at; in others, those with something of CUDA.
             if is_of_cuda and piece.file.endswith("/crt/math_functions.h"):
                 for match in _REDECLARED.finditer(self._unit, piece.begin, piece.end):
                     self._replace(match.start(), match.end(), "")
-            elif not piece.is_system or _CANDIDATE.search(self._unit, piece.begin, piece.end):
+                continue
+            candidate = _CANDIDATE_OF_CUDA if is_of_cuda else _CANDIDATE
+            # In the op's own files, every statement is looked at; in others, those with something of CUDA.
+            if not piece.is_system or candidate.search(self._unit, piece.begin, piece.end):
                 self._look(max(piece.begin, self._start), piece.end, is_of_cuda=is_of_cuda)
         self._kept.append(self._unit[self._start :])
         return "".join(self._kept)

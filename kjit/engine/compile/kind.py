@@ -135,21 +135,24 @@ def lacking(unit: str) -> str:
     Args:
         unit: preprocessed.
     """
+    own = _own_text(unit)
     for pattern, reason in _LACKING:
-        for match in pattern.finditer(unit):
-            if _is_own(unit, match.start()):
-                return reason.format(match[0].split("(")[0].strip())
+        if (match := pattern.search(own)) is not None:
+            return reason.format(match[0].split("(")[0].strip())
     return ""
 
 
-def _is_own(unit: str, position: int) -> bool:
-    """Whether `position` is in one of the op's own files, by the line marker before it."""
-    while (at := unit.rfind("\n# ", 0, position)) >= 0:
-        marker = _MARKER.match(unit, at + 1)
-        if marker is not None:
-            return "3" not in marker[2].split() and not marker[1].startswith("<")
-        position = at
-    return False
+def _own_text(unit: str) -> str:
+    """The text of a unit's own files, by the line markers."""
+    texts = []
+    begin, is_own = 0, False
+    for marker in _MARKER.finditer(unit):
+        if is_own:
+            texts.append(unit[begin : marker.start()])
+        begin, is_own = marker.end(), "3" not in marker[2].split() and not marker[1].startswith("<")
+    if is_own:
+        texts.append(unit[begin:])
+    return "".join(texts)
 
 
 def refusal(unit: str, folders: str) -> str:
