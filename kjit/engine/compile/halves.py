@@ -56,6 +56,10 @@ _SITE = re.compile(
 _CANDIDATE = re.compile(r"\(\((?:global|device|managed)\)\)|<<<")
 _CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|<<<|\)\s*->")
 _BOUNDS = re.compile(r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(")
+# Headers of the C library that only add checks to its functions, with builtins of GCC (_FORTIFY_SOURCE).
+_FORTIFIED = re.compile(
+    r"/bits/(?:strings?_fortified|\w+2(?:-decl)?|stdlib|unistd(?:-decl)?|syslog|error|setjmp2|wchar2(?:-decl)?)\.h$"
+)
 # Arrays without elements at the ends of the C library's structures.
 _FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ |unsigned |struct )*\w+ +\w+ *)\[0?\];", re.MULTILINE)
 # Declarations of functions of the C++ library, without the library's `constexpr`.
@@ -152,6 +156,9 @@ _VECTOR = re.compile(
 _DIM3 = re.compile(r"\bdim3\b")
 _PACK = re.compile(r"(\w+)<(?:(\w+), *)?__integer_pack\(([^()]*)\)\.\.\.>")
 _COMPLEX = re.compile(r"__complex__\s+(float|double|long double)\b")
+# Values of enumerations in GCC 15's <ios>, with an attribute that NVRTC rejects there; GCC's type of a literal.
+_UNUSED_VALUE = re.compile(r"(_S_\w+) __attribute__\(\(__unused__\)\) =")
+_BFLOAT = "decltype(0.0bf16)"
 _OF_LIBRARY = re.compile(r"/c\+\+/|/cuda/std/")
 # Friends by names that a using-declaration brings into Thrust's namespace.
 _FRIEND = re.compile(r"\bfriend class (thrust::\w+;)")
@@ -233,10 +240,16 @@ def _without_clashes(file: str, text: str) -> str:
         if named["globals"]:
             return _USING.sub("", text)
         return _VECTOR.sub(lambda match: match[0] if _DIM3.search(match[0]) else "\n" * match[0].count("\n"), text)
+    if _FORTIFIED.search(file):
+        return "\n" * text.count("\n")
     if "__integer_pack" in text and _OF_LIBRARY.search(file):
         text = _PACK.sub(_sequence, text)
     if "__complex__" in text and _OF_LIBRARY.search(file):
         text = _COMPLEX.sub(lambda match: f"::kjit_rtc::complex_{match[1].replace(' ', '_')}", text)
+    if "__unused__)) =" in text and _OF_LIBRARY.search(file):
+        text = _UNUSED_VALUE.sub(r"\1 =", text)
+    if _BFLOAT in text:
+        text = text.replace(_BFLOAT, "::kjit_rtc::Bfloat")
     if "/thrust/" in file:
         text = _FRIEND.sub(r"friend \1", text)
     if "/include/" in file and not _OF_LIBRARY.search(file) and _FLEXIBLE.search(text):
