@@ -33,7 +33,7 @@ _FLOATS = (
     ("_Float64", "double"),
     ("_Float32x", "double"),
     ("_Float64x", "long double"),
-    ("_Float128", "long double"),
+    ("_Float128", "__float128"),
 )
 # Attributes that NVRTC does not know and that change neither the layout of a type nor the code of a kernel.
 _ATTRIBUTE = re.compile(

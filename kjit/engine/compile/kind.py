@@ -24,8 +24,8 @@ _OF_C = (
     "cassert cctype cerrno cfloat cinttypes climits cmath cstddef cstdint cstdio cstdlib cstring"
 )
 _OF_CXX = (
-    "algorithm array bit compare concepts functional initializer_list iterator limits memory new numbers numeric "
-    "optional source_location span stdexcept string string_view tuple type_traits utility variant vector"
+    "algorithm array bit compare concepts functional initializer_list limits new numbers numeric optional "
+    "source_location span tuple type_traits utility"
 )
 HEADERS = frozenset((*_OF_C.split(), *_OF_CXX.split()))
 """The headers of the C and C++ libraries that a unit of kjit's own kind may include."""
@@ -155,7 +155,8 @@ def _own_text(unit: str) -> str:
         begin, is_own = marker.end(), "3" not in marker[2].split() and not marker[1].startswith("<")
     if is_own:
         texts.append(unit[begin:])
-    return _LITERAL.sub('""', "".join(texts))
+    # Macros of system headers have been expanded to what is left out.
+    return _LITERAL.sub('""', " _ ".join(texts))
 
 
 def refusal(unit: str, folders: str) -> str:
