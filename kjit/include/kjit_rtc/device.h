@@ -567,6 +567,11 @@ using typed_sequence = typename Typed<To, typename Counted<T, static_cast<unsign
 template <template <unsigned long...> typename To, unsigned long kCount>
 using sequence = typename Untyped<To, typename Counted<unsigned long, kCount>::type>::type;
 
+/// GCC's type for bfloat16, without arithmetic.
+struct alignas(2) Bfloat {
+  unsigned short bits;
+};
+
 /// GCC's complex number of two `T`.
 template <typename T>
 struct Complex {
