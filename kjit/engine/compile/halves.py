@@ -156,7 +156,7 @@ _COMPLEX = re.compile(r"__complex__\s+(float|double|long double)\b")
 _UNUSED_VALUE = re.compile(r"(_S_\w+) __attribute__\(\(__unused__\)\) =")
 _BFLOAT = re.compile(r"(?:__)?decltype\(0\.0bf16\)")
 # The numbers of GCC's own types, with literals that NVRTC does not read.
-_LIMITS = re.compile(r"^(__extension__ template<> struct numeric_limits<_Float\w+>) .*", re.MULTILINE)
+_LIMITS = re.compile(r"^(__extension__ template<> struct numeric_limits<(_Float\d+x?)>) .*", re.MULTILINE)
 _OF_LIBRARY = re.compile(r"/c\+\+/|/cuda/std/")
 # Friends by names that a using-declaration brings into Thrust's namespace.
 _FRIEND = re.compile(r"\bfriend class (thrust::\w+;)")
@@ -247,7 +247,7 @@ def _without_clashes(file: str, text: str) -> str:
     if "0.0bf16" in text:
         text = _BFLOAT.sub("::kjit_rtc::Bfloat", text)
     if "numeric_limits<_Float" in text and _OF_LIBRARY.search(file):
-        text = _LIMITS.sub(r"\1;", text)
+        text = _LIMITS.sub(r"\1 : numeric_limits<\2::type> {};", text)
     if "/thrust/" in file:
         text = _FRIEND.sub(r"friend \1", text)
     if "/include/" in file and not _OF_LIBRARY.search(file) and _FLEXIBLE.search(text):

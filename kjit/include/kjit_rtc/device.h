@@ -86,6 +86,7 @@
 #define __builtin_nansf(payload) __builtin_bit_cast(float, 0x7fa00000u)
 #define __builtin_nans(payload) __builtin_bit_cast(double, 0x7ff4000000000000ull)
 #define __builtin_nansl(payload) static_cast<long double>(__builtin_nans(payload))
+#define __builtin_nansq(payload) static_cast<__float128>(__builtin_nans(payload))
 
 // Functions of the C library, which the unit declares.
 #define __builtin_acos ::acos
@@ -268,6 +269,8 @@
 #define __builtin_memcpy ::memcpy
 #define __builtin_memmove ::memmove
 #define __builtin_memset ::memset
+#define __builtin_operator_delete ::operator delete
+#define __builtin_operator_new ::operator new
 #define __builtin_printf ::printf
 #define __builtin_putchar ::putchar
 #define __builtin_puts ::puts
@@ -448,6 +451,8 @@ KJIT_OF_COMPLEX(__builtin_ctanhl)
 void __builtin_free(void*);
 void* __builtin_alloca(unsigned long);
 void __builtin_ia32_pause();
+template <typename T>
+void __builtin_clear_padding(T*);
 template <typename T, typename... Rest>
 T __atomic_fetch_add(volatile T*, Rest...);
 template <typename T, typename... Rest>
@@ -753,6 +758,7 @@ struct alignas(2) Bfloat {
 /// A type of GCC's, other than `T`, with the numbers of `T`.
 template <int kBits, typename T>
 struct Float {
+  using type = T;
   T value;
   Float() = default;
   constexpr Float(T number) : value(number) {}
