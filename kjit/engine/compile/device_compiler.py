@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 _SUCCESS = 0
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 _PREFIX = os.path.join(os.path.dirname(__file__), "..", "..", "include", "kjit_rtc", "device.h")
-_FLOATS = (
-    ("_Float32", "float"),
-    ("_Float64", "double"),
-    ("_Float32x", "double"),
-    ("_Float64x", "long double"),
-    ("_Float128", "__float128"),
-)
+_FLOATS = ("32", "64", "128", "32x", "64x")
 # Attributes that NVRTC does not know and that change neither the layout of a type nor the code of a kernel.
 _ATTRIBUTE = re.compile(
     r'^(?P<place>.*): warning #1097-D: unknown attribute "(?P<name>[^"]+)"\n(?:.*\n){2}\n?', re.MULTILINE
@@ -101,7 +95,8 @@ def _without_attributes(messages: str) -> tuple[str, str]:
 def prefix(unit: str) -> str:
     """The text before the device half of a preprocessed `unit`."""
     # From 13 on, g++ has these types, which the C library defines for others.
-    types = "" if "typedef float _Float32;" in unit else "".join(f"#define {name} {of}\n" for name, of in _FLOATS)
+    has_floats = "typedef float _Float32;" not in unit
+    types = "".join(f"#define _Float{each} ::kjit_rtc::Float{each}\n" for each in _FLOATS) if has_floats else ""
     return f'# 1 "kjit_rtc/device.h" 3\n{_read(_PREFIX)}{types}'
 
 

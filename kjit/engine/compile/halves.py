@@ -154,11 +154,13 @@ _VECTOR = re.compile(
     r"^(?:struct\s(?:(?![{;]).)*?\b\w+\s*\{.*?\};|typedef\s(?:(?!;).)*?\b\w+\s*;)", re.MULTILINE | re.DOTALL
 )
 _DIM3 = re.compile(r"\bdim3\b")
-_PACK = re.compile(r"(\w+)<(?:(\w+), *)?__integer_pack\(([^()]*)\)\.\.\.>")
+_PACK = re.compile(r"(\w+)<(?:(\w+), *)?__integer_pack\(((?:[^()]|\([^()]*\))*)\)\.\.\.>")
 _COMPLEX = re.compile(r"__complex__\s+(float|double|long double)\b")
 # Values of enumerations in GCC 15's <ios>, with an attribute that NVRTC rejects there; GCC's type of a literal.
 _UNUSED_VALUE = re.compile(r"(_S_\w+) __attribute__\(\(__unused__\)\) =")
-_BFLOAT = "decltype(0.0bf16)"
+_BFLOAT = re.compile(r"(?:__)?decltype\(0\.0bf16\)")
+# The numbers of GCC's own types, with literals that NVRTC does not read.
+_LIMITS = re.compile(r"^(__extension__ template<> struct numeric_limits<(_Float\d+x?)>) .*", re.MULTILINE)
 _OF_LIBRARY = re.compile(r"/c\+\+/|/cuda/std/")
 # Friends by names that a using-declaration brings into Thrust's namespace.
 _FRIEND = re.compile(r"\bfriend class (thrust::\w+;)")
@@ -248,8 +250,10 @@ def _without_clashes(file: str, text: str) -> str:
         text = _COMPLEX.sub(lambda match: f"::kjit_rtc::complex_{match[1].replace(' ', '_')}", text)
     if "__unused__)) =" in text and _OF_LIBRARY.search(file):
         text = _UNUSED_VALUE.sub(r"\1 =", text)
-    if _BFLOAT in text:
-        text = text.replace(_BFLOAT, "::kjit_rtc::Bfloat")
+    if "0.0bf16" in text:
+        text = _BFLOAT.sub("::kjit_rtc::Bfloat", text)
+    if "numeric_limits<_Float" in text and _OF_LIBRARY.search(file):
+        text = _LIMITS.sub(r"\1 : numeric_limits<\2::type> {};", text)
     if "/thrust/" in file:
         text = _FRIEND.sub(r"friend \1", text)
     if "/include/" in file and not _OF_LIBRARY.search(file) and _FLEXIBLE.search(text):
