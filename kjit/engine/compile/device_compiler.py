@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _SUCCESS = 0
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 _PREFIX = os.path.join(os.path.dirname(__file__), "..", "..", "include", "kjit_rtc", "device.h")
+_FLOATS = ("32", "64", "128", "32x", "64x")
 # Attributes that NVRTC does not know and that change neither the layout of a type nor the code of a kernel.
 _ATTRIBUTE = re.compile(
     r'^(?P<place>.*): warning #1097-D: unknown attribute "(?P<name>[^"]+)"\n(?:.*\n){2}\n?', re.MULTILINE
@@ -91,9 +92,12 @@ def _without_attributes(messages: str) -> tuple[str, str]:
     return messages, "".join(refused)
 
 
-def prefix() -> str:
-    """The text before a device half."""
-    return f'# 1 "kjit_rtc/device.h" 3\n{_read(_PREFIX)}'
+def prefix(unit: str) -> str:
+    """The text before the device half of a preprocessed `unit`."""
+    # From 13 on, g++ has these types, which the C library defines for others.
+    has_floats = "typedef float _Float32;" not in unit
+    types = "".join(f"#define _Float{each} ::kjit_rtc::Float{each}\n" for each in _FLOATS) if has_floats else ""
+    return f'# 1 "kjit_rtc/device.h" 3\n{_read(_PREFIX)}{types}'
 
 
 def _read(path: str) -> str:
@@ -123,7 +127,7 @@ def _compile_unit(
         if found[0]:
             return found
         headers.refuse(ahead)  # its mistakes are reported without it
-    return _compile(nvrtc, source, f"{prefix()}{halves.device_half(unit)}", options, output)
+    return _compile(nvrtc, source, f"{prefix(unit)}{halves.device_half(unit)}", options, output)
 
 
 def precompile(library: str, builtins: str, source: str, ahead: str, path: str, options: list[str]) -> bool:

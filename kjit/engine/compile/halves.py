@@ -54,7 +54,12 @@ _SITE = re.compile(
     re.MULTILINE,
 )
 _CANDIDATE = re.compile(r"\(\((?:global|device|managed)\)\)|<<<")
+_CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|<<<|\)\s*->")
 _BOUNDS = re.compile(r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(")
+# Headers of the C library that only add checks to its functions, with builtins of GCC (_FORTIFY_SOURCE).
+_FORTIFIED = re.compile(
+    r"/bits/(?:strings?_fortified|\w+2(?:-decl)?|stdlib|unistd(?:-decl)?|syslog|error|setjmp2|wchar2(?:-decl)?)\.h$"
+)
 # Arrays without elements at the ends of the C library's structures.
 _FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ |unsigned |struct )*\w+ +\w+ *)\[0?\];", re.MULTILINE)
 # Declarations of functions of the C++ library, without the library's `constexpr`.
@@ -149,8 +154,13 @@ _VECTOR = re.compile(
     r"^(?:struct\s(?:(?![{;]).)*?\b\w+\s*\{.*?\};|typedef\s(?:(?!;).)*?\b\w+\s*;)", re.MULTILINE | re.DOTALL
 )
 _DIM3 = re.compile(r"\bdim3\b")
-_PACK = re.compile(r"(\w+)<(?:(\w+), *)?__integer_pack\(([^()]*)\)\.\.\.>")
+_PACK = re.compile(r"(\w+)<(?:(\w+), *)?__integer_pack\(((?:[^()]|\([^()]*\))*)\)\.\.\.>")
 _COMPLEX = re.compile(r"__complex__\s+(float|double|long double)\b")
+# Values of enumerations in GCC 15's <ios>, with an attribute that NVRTC rejects there; GCC's type of a literal.
+_UNUSED_VALUE = re.compile(r"(_S_\w+) __attribute__\(\(__unused__\)\) =")
+_BFLOAT = re.compile(r"(?:__)?decltype\(0\.0bf16\)")
+# The numbers of GCC's own types, with literals that NVRTC does not read.
+_LIMITS = re.compile(r"^(__extension__ template<> struct numeric_limits<(_Float\d+x?)>) .*", re.MULTILINE)
 _OF_LIBRARY = re.compile(r"/c\+\+/|/cuda/std/")
 # Friends by names that a using-declaration brings into Thrust's namespace.
 _FRIEND = re.compile(r"\bfriend class (thrust::\w+;)")
@@ -232,10 +242,18 @@ def _without_clashes(file: str, text: str) -> str:
         if named["globals"]:
             return _USING.sub("", text)
         return _VECTOR.sub(lambda match: match[0] if _DIM3.search(match[0]) else "\n" * match[0].count("\n"), text)
+    if _FORTIFIED.search(file):
+        return "\n" * text.count("\n")
     if "__integer_pack" in text and _OF_LIBRARY.search(file):
         text = _PACK.sub(_sequence, text)
     if "__complex__" in text and _OF_LIBRARY.search(file):
         text = _COMPLEX.sub(lambda match: f"::kjit_rtc::complex_{match[1].replace(' ', '_')}", text)
+    if "__unused__)) =" in text and _OF_LIBRARY.search(file):
+        text = _UNUSED_VALUE.sub(r"\1 =", text)
+    if "0.0bf16" in text:
+        text = _BFLOAT.sub("::kjit_rtc::Bfloat", text)
+    if "numeric_limits<_Float" in text and _OF_LIBRARY.search(file):
+        text = _LIMITS.sub(r"\1 : numeric_limits<\2::type> {};", text)
     if "/thrust/" in file:
         text = _FRIEND.sub(r"friend \1", text)
     if "/include/" in file and not _OF_LIBRARY.search(file) and _FLEXIBLE.search(text):
@@ -274,11 +292,13 @@ class _HostHalf:
             if not cuda and piece.file.endswith("/cuda_runtime.h"):
                 cuda = piece.file.removesuffix("cuda_runtime.h")
             is_of_cuda = bool(cuda) and piece.file.startswith(cuda)
-            # In the op's own files, every statement is looked at; in others, those with something of CUDA.
             if is_of_cuda and piece.file.endswith("/crt/math_functions.h"):
                 for match in _REDECLARED.finditer(self._unit, piece.begin, piece.end):
                     self._replace(match.start(), match.end(), "")
-            elif not piece.is_system or _CANDIDATE.search(self._unit, piece.begin, piece.end):
+                continue
+            candidate = _CANDIDATE_OF_CUDA if is_of_cuda else _CANDIDATE
+            # In the op's own files, every statement is looked at; in others, those with something of CUDA.
+            if not piece.is_system or candidate.search(self._unit, piece.begin, piece.end):
                 self._look(max(piece.begin, self._start), piece.end, is_of_cuda=is_of_cuda)
         self._kept.append(self._unit[self._start :])
         return "".join(self._kept)

@@ -24,8 +24,8 @@ _OF_C = (
     "cassert cctype cerrno cfloat cinttypes climits cmath cstddef cstdint cstdio cstdlib cstring"
 )
 _OF_CXX = (
-    "algorithm array bit compare concepts functional initializer_list iterator limits memory new numbers numeric "
-    "optional source_location span stdexcept string string_view tuple type_traits utility variant vector"
+    "algorithm array bit compare concepts functional initializer_list limits new numbers numeric optional "
+    "source_location span tuple type_traits utility"
 )
 HEADERS = frozenset((*_OF_C.split(), *_OF_CXX.split()))
 """The headers of the C and C++ libraries that a unit of kjit's own kind may include."""
@@ -36,6 +36,9 @@ ONLY_NVCC = "for nvcc: "
 """How the programs of a build begin the reason for which they refuse a unit."""
 
 _MARKER = re.compile(r'^# \d+ "((?:\\.|[^"\\])*)"(.*)$', re.MULTILINE)
+_LITERAL = re.compile(
+    r"""(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+')"""
+)
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
 
 # Keywords and builtins of GCC that NVRTC does not have, or answers differently.
@@ -135,21 +138,25 @@ def lacking(unit: str) -> str:
     Args:
         unit: preprocessed.
     """
+    own = _own_text(unit)
     for pattern, reason in _LACKING:
-        for match in pattern.finditer(unit):
-            if _is_own(unit, match.start()):
-                return reason.format(match[0].split("(")[0].strip())
+        if (match := pattern.search(own)) is not None:
+            return reason.format(match[0].split("(")[0].strip())
     return ""
 
 
-def _is_own(unit: str, position: int) -> bool:
-    """Whether `position` is in one of the op's own files, by the line marker before it."""
-    while (at := unit.rfind("\n# ", 0, position)) >= 0:
-        marker = _MARKER.match(unit, at + 1)
-        if marker is not None:
-            return "3" not in marker[2].split() and not marker[1].startswith("<")
-        position = at
-    return False
+def _own_text(unit: str) -> str:
+    """The code of a unit's own files, by the line markers, without literals."""
+    texts = []
+    begin, is_own = 0, False
+    for marker in _MARKER.finditer(unit):
+        if is_own:
+            texts.append(unit[begin : marker.start()])
+        begin, is_own = marker.end(), "3" not in marker[2].split() and not marker[1].startswith("<")
+    if is_own:
+        texts.append(unit[begin:])
+    # Macros of system headers have been expanded to what is left out.
+    return _LITERAL.sub('""', " _ ".join(texts))
 
 
 def refusal(unit: str, folders: str) -> str:

@@ -184,7 +184,7 @@ class DeviceHeaders(Kept):
 
         ahead, path = wanted
         library, builtins, source, *options = ahead[0]
-        half = f"{prefix()}{halves.device_half(ahead[1])}"
+        half = f"{prefix(ahead[1])}{halves.device_half(ahead[1])}"
         is_made = precompile(library, builtins, source, half, path, options)
         self._keep(ahead, path if is_made else None)
         kept = {**self.halves, ahead: half}

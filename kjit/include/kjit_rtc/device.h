@@ -33,10 +33,31 @@
 #define __class_type_info kjit_rtc_class_type_info
 #define typeid(...) (::kjit_rtc::type_of())
 
-// Traits.
+// Traits that NVRTC lacks, for GCC up to 15. (It has the others, and all that transform a type.)
 #define __is_same(...) (::kjit_rtc::is_same<__VA_ARGS__>)
 #define __is_layout_compatible(...) (::kjit_rtc::lacks<__VA_ARGS__>)
 #define __is_pointer_interconvertible_base_of(...) (::kjit_rtc::lacks<__VA_ARGS__>)
+#define __builtin_is_virtual_base_of(...) (::kjit_rtc::lacks<__VA_ARGS__>)
+#define __array_rank(...) (::kjit_rtc::array_rank<__VA_ARGS__>)
+#define __is_array(...) (::kjit_rtc::is_array<__VA_ARGS__>)
+#define __is_bounded_array(...) (::kjit_rtc::is_bounded_array<__VA_ARGS__>)
+#define __is_unbounded_array(...) (::kjit_rtc::is_unbounded_array<__VA_ARGS__>)
+#define __is_const(...) (::kjit_rtc::is_const<__VA_ARGS__>)
+#define __is_volatile(...) (::kjit_rtc::is_volatile<__VA_ARGS__>)
+#define __is_reference(...) (::kjit_rtc::is_reference<__VA_ARGS__>)
+#define __is_pointer(...) (::kjit_rtc::is_pointer<__remove_cv(__VA_ARGS__)>)
+#define __is_member_pointer(...) (::kjit_rtc::is_member_pointer<__remove_cv(__VA_ARGS__)>)
+#define __is_member_object_pointer(...) (::kjit_rtc::is_member_object_pointer<__remove_cv(__VA_ARGS__)>)
+#define __is_member_function_pointer(...) (::kjit_rtc::is_member_function_pointer<__remove_cv(__VA_ARGS__)>)
+#define __is_object(...) (::kjit_rtc::is_object<__VA_ARGS__>)
+#define __is_scoped_enum(...) (::kjit_rtc::is_scoped_enum<__VA_ARGS__>)
+#define __is_convertible(...) (::kjit_rtc::is_convertible<__VA_ARGS__>)
+#define __is_nothrow_convertible(...) (::kjit_rtc::is_nothrow_convertible<__VA_ARGS__>)
+#define __is_invocable(...) (::kjit_rtc::is_invocable<__VA_ARGS__>)
+#define __is_nothrow_invocable(...) (::kjit_rtc::is_nothrow_invocable<__VA_ARGS__>)
+#define __reference_constructs_from_temporary(...) (::kjit_rtc::constructs_from_temporary<__VA_ARGS__>)
+#define __reference_converts_from_temporary(...) (::kjit_rtc::converts_from_temporary<__VA_ARGS__>)
+#define __type_pack_element ::kjit_rtc::type_pack_element
 
 #define __builtin_offsetof(type, member) (__INTADDR__(&static_cast<type*>(0)->member))
 
@@ -65,6 +86,7 @@
 #define __builtin_nansf(payload) __builtin_bit_cast(float, 0x7fa00000u)
 #define __builtin_nans(payload) __builtin_bit_cast(double, 0x7ff4000000000000ull)
 #define __builtin_nansl(payload) static_cast<long double>(__builtin_nans(payload))
+#define __builtin_nansq(payload) static_cast<__float128>(__builtin_nans(payload))
 
 // Functions of the C library, which the unit declares.
 #define __builtin_acos ::acos
@@ -247,6 +269,8 @@
 #define __builtin_memcpy ::memcpy
 #define __builtin_memmove ::memmove
 #define __builtin_memset ::memset
+#define __builtin_operator_delete ::operator delete
+#define __builtin_operator_new ::operator new
 #define __builtin_printf ::printf
 #define __builtin_putchar ::putchar
 #define __builtin_puts ::puts
@@ -267,6 +291,7 @@
 #define __builtin_strrchr ::strrchr
 #define __builtin_strspn ::strspn
 #define __builtin_strstr ::strstr
+#define __builtin_toupper ::toupper
 #define __builtin_vsnprintf ::vsnprintf
 #define __builtin_wcslen ::wcslen
 #define __builtin_wmemchr ::wmemchr
@@ -292,13 +317,18 @@
 #define __builtin_clz(x) (::kjit_rtc::clz(static_cast<unsigned>(x), 32))
 #define __builtin_clzl(x) (::kjit_rtc::clz(x, 64))
 #define __builtin_clzll(x) (::kjit_rtc::clz(x, 64))
+#define __builtin_popcountg(x) (::kjit_rtc::popcountg(x))
+#define __builtin_ctzg(...) (::kjit_rtc::ctzg(__VA_ARGS__))
+#define __builtin_clzg(...) (::kjit_rtc::clzg(__VA_ARGS__))
 #define __builtin_add_overflow(...) (::kjit_rtc::overflows<'+'>(__VA_ARGS__))
 #define __builtin_sub_overflow(...) (::kjit_rtc::overflows<'-'>(__VA_ARGS__))
 #define __builtin_mul_overflow(...) (::kjit_rtc::overflows<'*'>(__VA_ARGS__))
 
 namespace std {
 class type_info;
-}
+template <typename T>
+class reference_wrapper;
+}  // namespace std
 
 template <typename T>
 constexpr bool __builtin_isnan(T x) {
@@ -421,6 +451,8 @@ KJIT_OF_COMPLEX(__builtin_ctanhl)
 void __builtin_free(void*);
 void* __builtin_alloca(unsigned long);
 void __builtin_ia32_pause();
+template <typename T>
+void __builtin_clear_padding(T*);
 template <typename T, typename... Rest>
 T __atomic_fetch_add(volatile T*, Rest...);
 template <typename T, typename... Rest>
@@ -507,19 +539,9 @@ template <typename A>
 inline constexpr bool is_same<A, A> = true;
 
 template <typename T>
-struct Referred {
-  using type = T;
-};
+using without_reference = __remove_reference(T);
 template <typename T>
-struct Referred<T&> {
-  using type = T;
-};
-template <typename T>
-struct Referred<T&&> {
-  using type = T;
-};
-template <typename T>
-using without_reference = typename Referred<T>::type;
+using without_cvref = __remove_cv(__remove_reference(T));
 
 template <typename...>
 inline constexpr bool is_known = false;
@@ -529,6 +551,167 @@ inline constexpr bool lacks = [] {
   static_assert(is_known<Types...>, "only nvcc has this type trait");
   return false;
 }();
+
+template <typename>
+inline constexpr unsigned long array_rank = 0;
+template <typename T>
+inline constexpr unsigned long array_rank<T[]> = 1 + array_rank<T>;
+template <typename T, unsigned long kSize>
+inline constexpr unsigned long array_rank<T[kSize]> = 1 + array_rank<T>;
+template <typename>
+inline constexpr bool is_unbounded_array = false;
+template <typename T>
+inline constexpr bool is_unbounded_array<T[]> = true;
+template <typename>
+inline constexpr bool is_bounded_array = false;
+template <typename T, unsigned long kSize>
+inline constexpr bool is_bounded_array<T[kSize]> = true;
+template <typename T>
+inline constexpr bool is_array = is_unbounded_array<T> || is_bounded_array<T>;
+
+template <typename>
+inline constexpr bool is_const = false;
+template <typename T>
+inline constexpr bool is_const<const T> = true;
+template <typename>
+inline constexpr bool is_volatile = false;
+template <typename T>
+inline constexpr bool is_volatile<volatile T> = true;
+template <typename>
+inline constexpr bool is_reference = false;
+template <typename T>
+inline constexpr bool is_reference<T&> = true;
+template <typename T>
+inline constexpr bool is_reference<T&&> = true;
+template <typename T>
+inline constexpr bool is_void = is_same<__remove_cv(T), void>;
+template <typename T>
+inline constexpr bool is_object = !__is_function(T) && !is_reference<T> && !is_void<T>;
+
+// Of types without qualifiers.
+template <typename>
+inline constexpr bool is_pointer = false;
+template <typename T>
+inline constexpr bool is_pointer<T*> = true;
+template <typename>
+inline constexpr bool is_member_pointer = false;
+template <typename T, typename Class>
+inline constexpr bool is_member_pointer<T Class::*> = true;
+template <typename>
+inline constexpr bool is_member_function_pointer = false;
+template <typename T, typename Class>
+inline constexpr bool is_member_function_pointer<T Class::*> = __is_function(T);
+template <typename T>
+inline constexpr bool is_member_object_pointer = is_member_pointer<T> && !is_member_function_pointer<T>;
+
+template <typename T>
+struct Value {
+  using type = T;
+};
+template <typename T>
+__add_rvalue_reference(T) value_of() noexcept;
+/// A call initialises a `To`, implicitly.
+template <typename To>
+void initialise(typename Value<To>::type) noexcept;
+template <typename From, typename To, typename = void>
+struct Converts {
+  static constexpr bool is_possible = is_void<From> && is_void<To>;
+  static constexpr bool is_nothrow = is_possible;
+};
+template <typename From, typename To>
+struct Converts<From, To, decltype(initialise<To>(value_of<From>()))> {
+  // (A parameter can have the type of an array or a function, as a pointer.)
+  static constexpr bool is_possible = !is_array<To> && !__is_function(To);
+  static constexpr bool is_nothrow = is_possible && noexcept(initialise<To>(value_of<From>()));
+};
+template <typename From, typename To>
+inline constexpr bool is_convertible = Converts<From, To>::is_possible;
+template <typename From, typename To>
+inline constexpr bool is_nothrow_convertible = Converts<From, To>::is_nothrow;
+
+template <typename T, bool = __is_enum(T)>
+inline constexpr bool is_scoped_enum = false;
+template <typename T>
+inline constexpr bool is_scoped_enum<T, true> = !is_convertible<T, __underlying_type(T)>;
+
+template <unsigned long kIndex, typename First, typename... Rest>
+struct Element : Element<kIndex - 1, Rest...> {};
+template <typename First, typename... Rest>
+struct Element<0, First, Rest...> {
+  using type = First;
+};
+template <unsigned long kIndex, typename... Types>
+using type_pack_element = typename Element<kIndex, Types...>::type;
+
+/// The object of a call through a pointer to a member of `Class`: `T` is the class, refers to it or points to it.
+template <int kKind>
+struct Kind {};
+template <typename>
+inline constexpr bool is_wrapper = false;
+template <typename T>
+inline constexpr bool is_wrapper<std::reference_wrapper<T>> = true;
+template <typename Class, typename T>
+using KindOf = Kind<is_same<Class, T> || __is_base_of(Class, T) ? 0 : is_wrapper<T> ? 1 : 2>;
+template <typename T>
+auto object(Kind<0>) noexcept -> decltype(value_of<T>());
+template <typename T>
+auto object(Kind<1>) noexcept(noexcept(value_of<T>().get())) -> decltype(value_of<T>().get());
+template <typename T>
+auto object(Kind<2>) noexcept(noexcept(*value_of<T>())) -> decltype(*value_of<T>());
+/// The standard's INVOKE of a `Function`, which is `F` without qualifiers.
+template <typename F, bool = is_member_function_pointer<F>>
+struct Invoke {
+  template <typename Function, typename... Args>
+  static auto call() noexcept(noexcept(value_of<Function>()(value_of<Args>()...)))
+      -> decltype(value_of<Function>()(value_of<Args>()...));
+};
+template <typename Member, typename Class>
+struct Invoke<Member Class::*, true> {
+  template <typename Function, typename T, typename... Args>
+  static auto call() noexcept(
+      noexcept((object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>())(value_of<Args>()...))
+  ) -> decltype((object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>())(value_of<Args>()...));
+};
+template <typename Member, typename Class>
+struct Invoke<Member Class::*, false> {
+  template <typename Function, typename T>
+  static auto call() noexcept(noexcept(object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>()))
+      -> decltype(object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>());
+};
+template <typename>
+struct Void {
+  using type = void;
+};
+template <typename, typename F, typename... Args>
+struct Invokes {
+  static constexpr bool is_possible = false;
+  static constexpr bool is_nothrow = false;
+};
+template <typename F, typename... Args>
+struct Invokes<typename Void<decltype(Invoke<without_cvref<F>>::template call<F, Args...>())>::type, F, Args...> {
+  static constexpr bool is_possible = true;
+  static constexpr bool is_nothrow = noexcept(Invoke<without_cvref<F>>::template call<F, Args...>());
+};
+template <typename F, typename... Args>
+inline constexpr bool is_invocable = Invokes<void, F, Args...>::is_possible;
+template <typename F, typename... Args>
+inline constexpr bool is_nothrow_invocable = Invokes<void, F, Args...>::is_nothrow;
+
+/// Whether the reference `T` to a `From` refers to a new object: none of `From`, and none that it converts to an lvalue.
+template <typename T, typename From, bool = is_convertible<__add_pointer(From), __add_pointer(T)>>
+inline constexpr bool is_to_temporary = is_object<From>;
+template <typename T, typename From>
+inline constexpr bool is_to_temporary<T, From, false> =
+    !is_convertible<From, __add_lvalue_reference(__remove_const(__remove_reference(T)))> &&
+    is_convertible<From, __add_rvalue_reference(__remove_reference(T))>;
+template <typename T, typename From, bool = is_reference<T> && __is_constructible(T, From)>
+inline constexpr bool constructs_from_temporary = false;
+template <typename T, typename From>
+inline constexpr bool constructs_from_temporary<T, From, true> = is_to_temporary<T, From>;
+template <typename T, typename From, bool = is_reference<T> && is_convertible<From, T>>
+inline constexpr bool converts_from_temporary = false;
+template <typename T, typename From>
+inline constexpr bool converts_from_temporary<T, From, true> = is_to_temporary<T, From>;
 
 template <typename T, T... kValues>
 struct Sequence {};
@@ -566,6 +749,26 @@ using typed_sequence = typename Typed<To, typename Counted<T, static_cast<unsign
 /// `To<0, 1, ..., kCount - 1>`.
 template <template <unsigned long...> typename To, unsigned long kCount>
 using sequence = typename Untyped<To, typename Counted<unsigned long, kCount>::type>::type;
+
+/// GCC's type for bfloat16, without arithmetic.
+struct alignas(2) Bfloat {
+  unsigned short bits;
+};
+
+/// A type of GCC's, other than `T`, with the numbers of `T`.
+template <int kBits, typename T>
+struct Float {
+  using type = T;
+  T value;
+  Float() = default;
+  constexpr Float(T number) : value(number) {}
+  constexpr operator T() const { return value; }
+};
+using Float32 = Float<32, float>;
+using Float64 = Float<64, double>;
+using Float128 = Float<128, long double>;
+using Float32x = Float<33, double>;
+using Float64x = Float<65, long double>;
 
 /// GCC's complex number of two `T`.
 template <typename T>
@@ -616,6 +819,25 @@ __attribute__((host)) __attribute__((device)) constexpr int ctz(unsigned long lo
 __attribute__((host)) __attribute__((device)) constexpr int clz(unsigned long long x, int bits) {
   int count = bits;
   for (; x != 0; x >>= 1) --count;
+  return count;
+}
+
+// Those for all unsigned types; `of_zero` is the result for zero.
+template <typename T>
+__attribute__((host)) __attribute__((device)) constexpr int popcountg(T x) {
+  int count = 0;
+  for (; x != 0; x = static_cast<T>(x & (x - 1))) ++count;
+  return count;
+}
+template <typename T>
+__attribute__((host)) __attribute__((device)) constexpr int ctzg(T x, int of_zero = 8 * sizeof(T)) {
+  return x == 0 ? of_zero : popcountg(static_cast<T>(~x & (x - 1)));
+}
+template <typename T>
+__attribute__((host)) __attribute__((device)) constexpr int clzg(T x, int of_zero = 8 * sizeof(T)) {
+  int count = 8 * sizeof(T);
+  if (x == 0) return of_zero;
+  for (; x != 0; x = static_cast<T>(x >> 1)) --count;
   return count;
 }
 
