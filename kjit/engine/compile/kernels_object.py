@@ -39,7 +39,7 @@ _FUNCTION = 2
 _LOCAL, _GLOBAL, _WEAK, _UNIQUE = 0, 1, 2, 10
 _HIDDEN = 2
 _UNDEFINED = 0
-_SYMTAB, _RELA, _GROUP = 2, 4, 17
+_SYMTAB, _RELA, _NOBITS, _GROUP = 2, 4, 8, 17
 _OF_ROW = re.compile(r"_ZZ(?P<encoding>.+)E11kjit_kernel(?:_\d+)?")
 _PLAIN = re.compile(r"(?P<length>\d+)(?P<name>\w+)")
 _PARAMETER = 0x1704  # EIATTR_KPARAM_INFO, a record with its size
@@ -241,8 +241,10 @@ def rows_of(host: bytes) -> list[Row]:
         plain = _PLAIN.fullmatch(encoding)
         is_plain = plain is not None and int(plain["length"]) == len(plain["name"])
         function = encoding[len(plain["length"]) :] if is_plain and plain is not None else f"_Z{encoding}"
-        at = sections[each.section][4] + each.value + 8
-        (count,) = struct.unpack_from("<I", host, at)
+        section = sections[each.section]
+        at = section[4] + each.value + 8
+        # That of a kernel without parameters is all zeros, so that it is in no part of the file.
+        (count,) = (0,) if section[1] == _NOBITS else struct.unpack_from("<I", host, at)
         numbers = struct.unpack_from(f"<{2 * count}I", host, at + 4)
         parameters = tuple(zip(numbers[:count], numbers[count:], strict=True))
         rows.append(Row(each.name, function, common_name(function), parameters))
