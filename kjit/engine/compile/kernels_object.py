@@ -39,7 +39,7 @@ _FUNCTION = 2
 _LOCAL, _GLOBAL, _WEAK, _UNIQUE = 0, 1, 2, 10
 _HIDDEN = 2
 _UNDEFINED = 0
-_SYMTAB, _RELA, _GROUP = 2, 4, 17
+_SYMTAB, _RELA, _NOBITS, _GROUP = 2, 4, 8, 17
 _OF_ROW = re.compile(r"_ZZ(?P<encoding>.+)E11kjit_kernel(?:_\d+)?")
 _PLAIN = re.compile(r"(?P<length>\d+)(?P<name>\w+)")
 _PARAMETER = 0x1704  # EIATTR_KPARAM_INFO, a record with its size
@@ -242,8 +242,9 @@ def rows_of(host: bytes) -> list[Row]:
         is_plain = plain is not None and int(plain["length"]) == len(plain["name"])
         function = encoding[len(plain["length"]) :] if is_plain and plain is not None else f"_Z{encoding}"
         at = sections[each.section][4] + each.value + 8
-        (count,) = struct.unpack_from("<I", host, at)
-        numbers = struct.unpack_from(f"<{2 * count}I", host, at + 4)
+        # A kernel without parameters: nothing but zeros, which have no place in the file.
+        (count,) = (0,) if sections[each.section][1] == _NOBITS else struct.unpack_from("<I", host, at)
+        numbers = struct.unpack_from(f"<{2 * count}I", host, at + 4) if count else ()
         parameters = tuple(zip(numbers[:count], numbers[count:], strict=True))
         rows.append(Row(each.name, function, common_name(function), parameters))
     return rows
