@@ -45,10 +45,10 @@
 #define __is_const(...) (::kjit_rtc::is_const<__VA_ARGS__>)
 #define __is_volatile(...) (::kjit_rtc::is_volatile<__VA_ARGS__>)
 #define __is_reference(...) (::kjit_rtc::is_reference<__VA_ARGS__>)
-#define __is_pointer(...) (::kjit_rtc::is_pointer<__remove_cv(__VA_ARGS__)>)
-#define __is_member_pointer(...) (::kjit_rtc::is_member_pointer<__remove_cv(__VA_ARGS__)>)
-#define __is_member_object_pointer(...) (::kjit_rtc::is_member_object_pointer<__remove_cv(__VA_ARGS__)>)
-#define __is_member_function_pointer(...) (::kjit_rtc::is_member_function_pointer<__remove_cv(__VA_ARGS__)>)
+#define __is_pointer(...) (::kjit_rtc::is_pointer<::kjit_rtc::without_cv<__VA_ARGS__>>)
+#define __is_member_pointer(...) (::kjit_rtc::is_member_pointer<::kjit_rtc::without_cv<__VA_ARGS__>>)
+#define __is_member_object_pointer(...) (::kjit_rtc::is_member_object_pointer<::kjit_rtc::without_cv<__VA_ARGS__>>)
+#define __is_member_function_pointer(...) (::kjit_rtc::is_member_function_pointer<::kjit_rtc::without_cv<__VA_ARGS__>>)
 #define __is_object(...) (::kjit_rtc::is_object<__VA_ARGS__>)
 #define __is_scoped_enum(...) (::kjit_rtc::is_scoped_enum<__VA_ARGS__>)
 #define __is_convertible(...) (::kjit_rtc::is_convertible<__VA_ARGS__>)
@@ -453,6 +453,10 @@ void* __builtin_alloca(unsigned long);
 void __builtin_ia32_pause();
 template <typename T>
 void __builtin_clear_padding(T*);
+bool __builtin_coro_done(void*);
+void __builtin_coro_resume(void*);
+void __builtin_coro_destroy(void*);
+void* __builtin_coro_promise(void*, int, bool);
 template <typename T, typename... Rest>
 T __atomic_fetch_add(volatile T*, Rest...);
 template <typename T, typename... Rest>
@@ -538,10 +542,58 @@ inline constexpr bool is_same = false;
 template <typename A>
 inline constexpr bool is_same<A, A> = true;
 
+// (Not with NVRTC's own `__remove_cv` and the like: a library's declaration of such a name replaces it.)
 template <typename T>
-using without_reference = __remove_reference(T);
+struct Unqualified {
+  using type = T;
+};
 template <typename T>
-using without_cvref = __remove_cv(__remove_reference(T));
+struct Unqualified<const T> {
+  using type = T;
+};
+template <typename T>
+struct Unqualified<volatile T> {
+  using type = T;
+};
+template <typename T>
+struct Unqualified<const volatile T> {
+  using type = T;
+};
+template <typename T>
+using without_cv = typename Unqualified<T>::type;
+template <typename T>
+struct Referred {
+  using type = T;
+};
+template <typename T>
+struct Referred<T&> {
+  using type = T;
+};
+template <typename T>
+struct Referred<T&&> {
+  using type = T;
+};
+template <typename T>
+using without_reference = typename Referred<T>::type;
+template <typename T>
+using without_cvref = without_cv<without_reference<T>>;
+template <typename...>
+struct Void {
+  using type = void;
+};
+/// References and pointers to `T`, if there are any.
+template <typename T, typename = void>
+struct Reference {
+  using lvalue = T;
+  using rvalue = T;
+  using pointer = T;
+};
+template <typename T>
+struct Reference<T, typename Void<T&>::type> {
+  using lvalue = T&;
+  using rvalue = T&&;
+  using pointer = without_reference<T>*;
+};
 
 template <typename...>
 inline constexpr bool is_known = false;
@@ -584,7 +636,7 @@ inline constexpr bool is_reference<T&> = true;
 template <typename T>
 inline constexpr bool is_reference<T&&> = true;
 template <typename T>
-inline constexpr bool is_void = is_same<__remove_cv(T), void>;
+inline constexpr bool is_void = is_same<without_cv<T>, void>;
 template <typename T>
 inline constexpr bool is_object = !__is_function(T) && !is_reference<T> && !is_void<T>;
 
@@ -609,7 +661,7 @@ struct Value {
   using type = T;
 };
 template <typename T>
-__add_rvalue_reference(T) value_of() noexcept;
+typename Reference<T>::rvalue value_of() noexcept;
 /// A call initialises a `To`, implicitly.
 template <typename To>
 void initialise(typename Value<To>::type) noexcept;
@@ -678,10 +730,6 @@ struct Invoke<Member Class::*, false> {
   static auto call() noexcept(noexcept(object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>()))
       -> decltype(object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>());
 };
-template <typename>
-struct Void {
-  using type = void;
-};
 template <typename, typename F, typename... Args>
 struct Invokes {
   static constexpr bool is_possible = false;
@@ -698,12 +746,12 @@ template <typename F, typename... Args>
 inline constexpr bool is_nothrow_invocable = Invokes<void, F, Args...>::is_nothrow;
 
 /// Whether the reference `T` to a `From` refers to a new object: none of `From`, and none that it converts to an lvalue.
-template <typename T, typename From, bool = is_convertible<__add_pointer(From), __add_pointer(T)>>
+template <typename T, typename From, bool = is_convertible<typename Reference<From>::pointer, typename Reference<T>::pointer>>
 inline constexpr bool is_to_temporary = is_object<From>;
 template <typename T, typename From>
 inline constexpr bool is_to_temporary<T, From, false> =
-    !is_convertible<From, __add_lvalue_reference(__remove_const(__remove_reference(T)))> &&
-    is_convertible<From, __add_rvalue_reference(__remove_reference(T))>;
+    !is_convertible<From, without_cvref<T>&> &&
+    is_convertible<From, without_reference<T>&&>;
 template <typename T, typename From, bool = is_reference<T> && __is_constructible(T, From)>
 inline constexpr bool constructs_from_temporary = false;
 template <typename T, typename From>
