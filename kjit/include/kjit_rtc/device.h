@@ -714,36 +714,41 @@ auto object(Kind<2>) noexcept(noexcept(*value_of<T>())) -> decltype(*value_of<T>
 template <typename F, bool = is_member_function_pointer<F>>
 struct Invoke {
   template <typename Function, typename... Args>
-  static auto call() noexcept(noexcept(value_of<Function>()(value_of<Args>()...)))
-      -> decltype(value_of<Function>()(value_of<Args>()...));
+  static auto call() -> decltype(value_of<Function>()(value_of<Args>()...));
+  template <typename Function, typename... Args>
+  static constexpr bool is_nothrow = noexcept(value_of<Function>()(value_of<Args>()...));
 };
 template <typename Member, typename Class>
 struct Invoke<Member Class::*, true> {
+  template <typename T>
+  using Kind = KindOf<Class, without_cvref<T>>;
   template <typename Function, typename T, typename... Args>
-  static auto call() noexcept(
-      noexcept((object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>())(value_of<Args>()...))
-  ) -> decltype((object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>())(value_of<Args>()...));
+  static auto call() -> decltype((object<T>(Kind<T>()).*value_of<Function>())(value_of<Args>()...));
+  template <typename Function, typename T, typename... Args>
+  static constexpr bool is_nothrow = noexcept((object<T>(Kind<T>()).*value_of<Function>())(value_of<Args>()...));
 };
 template <typename Member, typename Class>
 struct Invoke<Member Class::*, false> {
+  template <typename T>
+  using Kind = KindOf<Class, without_cvref<T>>;
   template <typename Function, typename T>
-  static auto call() noexcept(noexcept(object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>()))
-      -> decltype(object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>());
+  static auto call() -> decltype(object<T>(Kind<T>()).*value_of<Function>());
+  template <typename Function, typename T>
+  static constexpr bool is_nothrow = noexcept(object<T>(Kind<T>()).*value_of<Function>());
 };
 template <typename, typename F, typename... Args>
-struct Invokes {
-  static constexpr bool is_possible = false;
-  static constexpr bool is_nothrow = false;
-};
+inline constexpr bool invokes = false;
 template <typename F, typename... Args>
-struct Invokes<typename Void<decltype(Invoke<without_cvref<F>>::template call<F, Args...>())>::type, F, Args...> {
-  static constexpr bool is_possible = true;
-  static constexpr bool is_nothrow = noexcept(Invoke<without_cvref<F>>::template call<F, Args...>());
-};
+inline constexpr bool
+    invokes<typename Void<decltype(Invoke<without_cvref<F>>::template call<F, Args...>())>::type, F, Args...> = true;
 template <typename F, typename... Args>
-inline constexpr bool is_invocable = Invokes<void, F, Args...>::is_possible;
+inline constexpr bool is_invocable = invokes<void, F, Args...>;
+template <bool kIsInvocable, typename F, typename... Args>
+inline constexpr bool invokes_nothrow = false;
 template <typename F, typename... Args>
-inline constexpr bool is_nothrow_invocable = Invokes<void, F, Args...>::is_nothrow;
+inline constexpr bool invokes_nothrow<true, F, Args...> = Invoke<without_cvref<F>>::template is_nothrow<F, Args...>;
+template <typename F, typename... Args>
+inline constexpr bool is_nothrow_invocable = invokes_nothrow<is_invocable<F, Args...>, F, Args...>;
 
 /// Whether the reference `T` to a `From` refers to a new object: none of `From`, and none that it converts to an lvalue.
 template <typename T, typename From, bool = is_convertible<typename Reference<From>::pointer, typename Reference<T>::pointer>>
