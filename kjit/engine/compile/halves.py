@@ -56,6 +56,10 @@ _SITE = re.compile(
 _CANDIDATE = re.compile(r"\(\((?:global|device|managed)\)\)|<<<")
 _CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|<<<|\)\s*->")
 _BOUNDS = re.compile(r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(")
+# Headers of the C library that only add checks to its functions, with builtins of GCC (_FORTIFY_SOURCE).
+_FORTIFIED = re.compile(
+    r"/bits/(?:strings?_fortified|\w+2(?:-decl)?|stdlib|unistd(?:-decl)?|syslog|error|setjmp2|wchar2(?:-decl)?)\.h$"
+)
 # Arrays without elements at the ends of the C library's structures.
 _FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ |unsigned |struct )*\w+ +\w+ *)\[0?\];", re.MULTILINE)
 # Declarations of functions of the C++ library, without the library's `constexpr`.
@@ -238,6 +242,8 @@ def _without_clashes(file: str, text: str) -> str:
         if named["globals"]:
             return _USING.sub("", text)
         return _VECTOR.sub(lambda match: match[0] if _DIM3.search(match[0]) else "\n" * match[0].count("\n"), text)
+    if _FORTIFIED.search(file):
+        return "\n" * text.count("\n")
     if "__integer_pack" in text and _OF_LIBRARY.search(file):
         text = _PACK.sub(_sequence, text)
     if "__complex__" in text and _OF_LIBRARY.search(file):

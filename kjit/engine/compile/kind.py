@@ -24,8 +24,8 @@ _OF_C = (
     "cassert cctype cerrno cfloat cinttypes climits cmath cstddef cstdint cstdio cstdlib cstring"
 )
 _OF_CXX = (
-    "algorithm array bit compare concepts functional initializer_list iterator limits memory new numbers numeric "
-    "optional source_location span stdexcept string string_view tuple type_traits utility variant vector"
+    "algorithm array bit compare concepts functional initializer_list limits new numbers numeric optional "
+    "source_location span tuple type_traits utility"
 )
 HEADERS = frozenset((*_OF_C.split(), *_OF_CXX.split()))
 """The headers of the C and C++ libraries that a unit of kjit's own kind may include."""
@@ -36,6 +36,9 @@ ONLY_NVCC = "for nvcc: "
 """How the programs of a build begin the reason for which they refuse a unit."""
 
 _MARKER = re.compile(r'^# \d+ "((?:\\.|[^"\\])*)"(.*)$', re.MULTILINE)
+_LITERAL = re.compile(
+    r"""(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+')"""
+)
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
 
 # Keywords and builtins of GCC that NVRTC does not have, or answers differently.
@@ -143,7 +146,7 @@ def lacking(unit: str) -> str:
 
 
 def _own_text(unit: str) -> str:
-    """The text of a unit's own files, by the line markers."""
+    """The code of a unit's own files, by the line markers, without literals."""
     texts = []
     begin, is_own = 0, False
     for marker in _MARKER.finditer(unit):
@@ -152,7 +155,8 @@ def _own_text(unit: str) -> str:
         begin, is_own = marker.end(), "3" not in marker[2].split() and not marker[1].startswith("<")
     if is_own:
         texts.append(unit[begin:])
-    return "".join(texts)
+    # Macros of system headers have been expanded to what is left out.
+    return _LITERAL.sub('""', " _ ".join(texts))
 
 
 def refusal(unit: str, folders: str) -> str:

@@ -189,7 +189,8 @@ def nvrtc_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
         OnlyNvccError: only nvcc has one of the flags.
     """
     own = nvrtc_options([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()])
-    return [*_nvrtc_options(arch), *own]
+    has_standard = any(option.startswith("--std=") for option in own)
+    return [*(option for option in _nvrtc_options(arch) if not (has_standard and option.startswith("--std="))), *own]
 
 
 def flags_of_halves(toolchain: Toolchain, spec: Spec) -> dict[str, list[str]]:
