@@ -1,9 +1,10 @@
 // The text before the device half of a CUDA unit that NVRTC compiles (kjit/engine/compile/device_half.py).
 //
-// The half itself was preprocessed by the host C++ compiler, with nvcc's macros and the headers that nvcc reads: nothing
-// here is visible to an `#if` of the unit. NVRTC's front end is nvcc's, without its GNU mode. So this text gives it the
-// keywords and builtins of GCC that the headers of the C and C++ libraries use. Functions of host code are parsed and
-// never compiled; those declared here without a body are for them alone, and a call from device code is an error.
+// The half itself was preprocessed by the host C++ compiler, with nvcc's macros and the headers that nvcc reads:
+// nothing here is visible to an `#if` of the unit. NVRTC's front end is nvcc's, without its GNU mode. So this text
+// gives it the keywords and builtins of GCC that the headers of the C and C++ libraries use. Functions of host code are
+// parsed and never compiled; those declared here without a body are for them alone, and a call from device code is an
+// error.
 
 // NVRTC's own kinds of errors about host code, and warnings about text that nvcc's front end knows.
 #pragma nv_diag_suppress unrecognized_pragma
@@ -393,7 +394,7 @@ double __builtin_carg(T);
 template <typename T>
 long double __builtin_cargl(T);
 /// Functions of complex numbers, for host code.
-#define KJIT_OF_COMPLEX(name)           \
+#define KJIT_OF_COMPLEX(name)             \
   template <typename T, typename... Rest> \
   T name(T, Rest...);
 KJIT_OF_COMPLEX(__builtin_cacosf)
@@ -665,16 +666,16 @@ typename Reference<T>::rvalue value_of() noexcept;
 /// A call initialises a `To`, implicitly.
 template <typename To>
 void initialise(typename Value<To>::type) noexcept;
-template <typename From, typename To, typename = void>
+// (Nothing converts to an array or a function, which a parameter would not be either.)
+template <typename From, typename To, bool = is_array<To> || __is_function(To), typename = void>
 struct Converts {
   static constexpr bool is_possible = is_void<From> && is_void<To>;
   static constexpr bool is_nothrow = is_possible;
 };
 template <typename From, typename To>
-struct Converts<From, To, decltype(initialise<To>(value_of<From>()))> {
-  // (A parameter can have the type of an array or a function, as a pointer.)
-  static constexpr bool is_possible = !is_array<To> && !__is_function(To);
-  static constexpr bool is_nothrow = is_possible && noexcept(initialise<To>(value_of<From>()));
+struct Converts<From, To, false, decltype(initialise<To>(value_of<From>()))> {
+  static constexpr bool is_possible = true;
+  static constexpr bool is_nothrow = noexcept(initialise<To>(value_of<From>()));
 };
 template <typename From, typename To>
 inline constexpr bool is_convertible = Converts<From, To>::is_possible;
@@ -703,7 +704,9 @@ inline constexpr bool is_wrapper = false;
 template <typename T>
 inline constexpr bool is_wrapper<std::reference_wrapper<T>> = true;
 template <typename Class, typename T>
-using KindOf = Kind<is_same<Class, T> || __is_base_of(Class, T) ? 0 : is_wrapper<T> ? 1 : 2>;
+using KindOf = Kind<is_same<Class, T> || __is_base_of(Class, T) ? 0
+                    : is_wrapper<T>                             ? 1
+                                                                : 2>;
 template <typename T>
 auto object(Kind<0>) noexcept -> decltype(value_of<T>());
 template <typename T>
@@ -750,13 +753,14 @@ inline constexpr bool invokes_nothrow<true, F, Args...> = Invoke<without_cvref<F
 template <typename F, typename... Args>
 inline constexpr bool is_nothrow_invocable = invokes_nothrow<is_invocable<F, Args...>, F, Args...>;
 
-/// Whether the reference `T` to a `From` refers to a new object: none of `From`, and none that it converts to an lvalue.
-template <typename T, typename From, bool = is_convertible<typename Reference<From>::pointer, typename Reference<T>::pointer>>
+/// Whether the reference `T` to a `From` refers to a new object: none of `From`, and none that it converts to an
+/// lvalue.
+template <typename T, typename From,
+          bool = is_convertible<typename Reference<From>::pointer, typename Reference<T>::pointer>>
 inline constexpr bool is_to_temporary = is_object<From>;
 template <typename T, typename From>
 inline constexpr bool is_to_temporary<T, From, false> =
-    !is_convertible<From, without_cvref<T>&> &&
-    is_convertible<From, without_reference<T>&&>;
+    !is_convertible<From, without_cvref<T>&> && is_convertible<From, without_reference<T>&&>;
 template <typename T, typename From, bool = is_reference<T> && __is_constructible(T, From)>
 inline constexpr bool constructs_from_temporary = false;
 template <typename T, typename From>
