@@ -53,8 +53,10 @@ _SITE = re.compile(
     r"|(?P<launch><<<)|(?P<end>[;{}])",
     re.MULTILINE,
 )
-_CANDIDATE = re.compile(r"\(\((?:global|device|managed)\)\)|<<<")
-_CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|<<<|\)\s*->")
+_CANDIDATE = re.compile(
+    r"\(\((?:global|device|managed)\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<"
+)
+_CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<|\)\s*->")
 _BOUNDS = re.compile(r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(")
 # Headers of the C library that only add checks to its functions, with builtins of GCC (_FORTIFY_SOURCE).
 _FORTIFIED = re.compile(
