@@ -69,7 +69,11 @@ _LACKING = tuple(
         ),
         (rf"\b{_FOLDED}\b", "NVRTC does not evaluate {} at compile time"),
         (r"\[\[\s*(?:gnu|__gnu__|using\s+gnu)\b", "NVRTC does not know attributes of GCC's in brackets"),
-        (r"\(\s*\{", "NVRTC does not know GCC's statements in expressions"),
+        # (`f({1, 2})` has an argument in braces.)
+        (
+            r"\((?:(?<![\w\])}>]\()\s*\{|\s*\{[^{}]*;)",
+            "NVRTC does not know GCC's statements in expressions",
+        ),
         (r"\?\s*:(?!:)", "NVRTC does not know GCC's ?: without a middle"),
         (r"\bcase\b[^:;{}\n]*\.\.\.", "NVRTC does not know GCC's ranges of cases"),
     )
