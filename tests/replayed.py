@@ -14,7 +14,7 @@ from kjit.runtime import recording
 
 PACKAGE = "replayed_kernels"
 
-_WRAPPER = """
+WRAPPER = """
 import torch
 
 import kjit
@@ -71,7 +71,7 @@ def write_project(root: Path) -> Path:
     (root / "tests").mkdir()
     (root / "pyproject.toml").write_text(f'[tool.kjit]\npackage = "{PACKAGE}"\n')
     (root / PACKAGE / "__init__.py").touch()
-    (root / PACKAGE / "scale.py").write_text(_WRAPPER)
+    (root / PACKAGE / "scale.py").write_text(WRAPPER)
     (root / "tests" / "test_scale.py").write_text(_TEST.format(package=PACKAGE))
     return root
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +38,13 @@ def again(root: Path) -> Replay:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "calls"
+
+
+TENSOR = (
+    '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": {"tensor": {"shape": [SHAPE], "strides": [SHAPE], '
+    '"offset": 0, "memory": 0, "device": "cpu", "dtype": "float32"}}}, "memories": [4]}'
+)
+NESTED = '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": DEPTHS}, "memories": []}'
 
 
 def recorded(root: Path, folder: Path, calls: Callable[[ModuleType], object], **environment: str) -> list[Call]:
@@ -223,7 +231,7 @@ class TestBadInput:
         [
             ({"op": f"{replayed.PACKAGE}.scale:gone"}, "no longer has an op 'gone'"),
             ({"op": f"{replayed.PACKAGE}.scale:_scale"}, "no longer has an op '_scale'"),
-            ({"op": f"{replayed.PACKAGE}.gone:scale"}, "cannot be imported"),
+            ({"op": f"{replayed.PACKAGE}.gone:scale"}, "there is no such module here"),
             ({"op": "os:getcwd", "kind": "jit", "arguments": {}}, "os no longer has an op 'getcwd'"),
             ({"op": f"{replayed.PACKAGE}.scale:scale", "kind": "jit"}, "no longer has an op 'scale'"),
             ({"op": f"{replayed.PACKAGE}.scale:make.<locals>.scale"}, "inside a function"),
@@ -240,6 +248,50 @@ class TestBadInput:
             again.run(wrong)
         assert again.test(wrong).state == "failed"
         assert again.bench(wrong).error
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "import kjit\n", "def scale(): ...\n", "import kjit\nif True:\n    def scale(): ...\n"],
+        ids=["nothing", "no function", "no kjit", "no definition"],
+    )
+    @pytest.mark.parametrize("package", ["", "elsewhere"])
+    def test_a_module_without_ops_is_not_imported(
+        self, call: Call, again: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, package: str
+    ) -> None:
+        folder = tmp_path / package
+        folder.mkdir(exist_ok=True)
+        imported = f"open({str(tmp_path / 'imported')!r}, 'w')\n"
+        (folder / "__init__.py").write_text(imported)
+        (folder / "foreign.py").write_text(imported + text)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        name = f"{package}.foreign".strip(".")
+        wrong = changed(call, op=f"{name}:scale", kind="export", export="scale", values={})
+        with pytest.raises(KjitError, match=f"'{name}', which the recording names, is not imported") as caught:
+            again.run(wrong)
+        assert "defines no op 'scale' of kjit" in caught.value.message
+        assert not (tmp_path / "imported").exists()
+
+    @pytest.mark.parametrize("name", ["antigravity", "this", "gone", "json.gone", "..", "os/path", "", "__main__.x"])
+    def test_a_name_that_is_no_module_of_ops_is_refused(self, call: Call, again: Replay, name: str) -> None:
+        with pytest.raises(KjitError, match=f"'{name}', which the recording names"):
+            again.run(changed(call, op=f"{name}:scale"))
+
+    def test_an_op_of_an_installed_package_is_called(
+        self, call: Call, again: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "installed").mkdir()
+        (tmp_path / "installed" / "scale.py").write_text(replayed.WRAPPER)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        assert again.test(changed(call, op="installed.scale:scale")).state == "ran"
+
+    def test_what_a_module_would_import_on_demand_is_not_looked_for(
+        self, call: Call, again: Replay, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lazy = ModuleType("lazy")
+        lazy.__dict__["__getattr__"] = lambda name: pytest.fail(name)
+        monkeypatch.setitem(sys.modules, "lazy", lazy)
+        with pytest.raises(KjitError, match="no longer has an op"):
+            again.run(changed(call, op="lazy:scale"))
 
     @pytest.mark.parametrize(
         ("tensor", "message"),
@@ -268,7 +320,28 @@ class TestBadInput:
             '{"format": 1, "kind": "other", "op": "a:b", "arguments": {}, "memories": []}',
             '{"format": 1, "kind": "export", "op": "a:b", "arguments": {}, "memories": []}',
             '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": {"tensor": {}}}, "memories": []}',
+            '{"format": 1, "kind": "op", "op": "a:", "arguments": {}, "memories": []}',
+            '{"format": 1, "kind": "op", "op": {"a": 1}, "arguments": {}, "memories": []}',
+            '{"format": 1, "kind": "op", "op": "a/b:c", "arguments": {}, "memories": []}',
+            '{"format": 1, "kind": ["op"], "op": "a:b", "arguments": {}, "memories": []}',
+            '{"format": 1, "kind": "op", "op": "a:b", "arguments": [], "memories": []}',
+            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {}, "memories": {}}',
+            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": [1]}, "memories": []}',
+            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": {}}, "memories": []}',
+            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": {"list": 1}}, "memories": []}',
+            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": NaN}, "memories": []}',
+            f'{{"format": 1, "kind": "op", "op": "a:b", "arguments": {{"x": {"9" * 5000}}}, "memories": []}}',
+            '{"format": 1, "kind": "export", "op": "a:b", "export": "", "values": [], "arguments": {}, "memories": []}',
+            TENSOR.replace("SHAPE", "1" + "0" * 30),
+            TENSOR.replace("SHAPE", ", ".join(["1"] * 65)),
+            TENSOR.replace("SHAPE", '"1"'),
+            "[" * 100_000,
+            '{"format": 1, "kind": "op", "op": "a:b", "arguments": ' + '{"x":' * 100_000,
+            NESTED.replace("DEPTHS", '{"list": [' * 40 + "]}" * 40),
+            NESTED.replace("DEPTHS", '{"tuple": [' * 400 + "]}" * 400),
+            NESTED.replace("DEPTHS", '{"list": [' * 100_000 + "]}" * 100_000),
         ],
+        ids=lambda text: text[:80],
     )
     def test_a_damaged_file_hides_none_of_the_others(self, call: Call, folder: Path, text: str) -> None:
         (folder / "damaged.json").write_text(text)

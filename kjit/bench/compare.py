@@ -111,7 +111,7 @@ def read_baseline(path: Path) -> Baseline:
         raise UsageError(f"the baseline {path} does not exist.", hint=hint) from None
     except IsADirectoryError:
         raise UsageError(f"the baseline {path} is a folder.", hint=hint) from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UsageError(f"the baseline {path} is not JSON: {error}.", hint=hint) from None
     try:
         hardware = {str(device["device"]): str(device["name"]) for device in document["hardware"]}

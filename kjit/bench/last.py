@@ -54,7 +54,7 @@ def find_last(project: Project, op: str) -> LastBench | None:
     """The saved result of an op; None if its benchmark never ran, or if another version of kjit saved it."""
     try:
         return LastBench(**json.loads(_path(project.root / ".kjit" / "bench", op).read_text("utf-8")))
-    except (FileNotFoundError, ValueError, TypeError):
+    except (FileNotFoundError, RecursionError, ValueError, TypeError):
         return None
 
 

@@ -170,10 +170,6 @@ def build(
     print_errors(failures)
     if not verbose and any(isinstance(error, CompileError) for error in failures):
         console.note("`kjit build --verbose` shows the compilers' full output, and commands to repeat it.")
-    repeated = sum(1 for error in failures if isinstance(error, CompileError) and error.is_repeated)
-    if repeated:
-        which = "It was" if repeated == len(failures) == 1 else f"{repeated} of them were"
-        console.note(f"{which} not compiled again: nothing that this depends on has changed since it failed.")
     if written is not None:
         _print_bundle(written, project, is_result=not json)
     if change is not None and out is not None:

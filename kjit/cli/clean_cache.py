@@ -56,7 +56,7 @@ def clean_cache(
         if not chosen and not support and not texts:
             console.note(f"Nothing to remove: the cache {store.root} has {_what_there_is(everything, is_all, stale)}.")
             _sweep(store, dry_run)
-            if not dry_run:  # failures
+            if not dry_run:  # empty folders of texts
                 not_removed = _remove(store, [], is_all)[2]
                 store.sweep_recalls(every=is_all)
                 _print_errors(not_removed)
@@ -104,7 +104,6 @@ def _remove(store: Store, chosen: list[Entry], is_all: bool) -> tuple[int, list[
     if is_all:
         try:
             freed += store.remove_support_code()
-            store.forget_failures()
             freed += store.forget_texts()
         except CacheError as error:
             errors.append(error)

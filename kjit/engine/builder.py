@@ -4,7 +4,7 @@ A source that is saved while its compile runs makes the result unfit for the cac
 then built once more, from the new content. If that happens twice, something writes the file continually, and the answer
 is an error. The same goes for a compiler that is replaced during the compile.
 
-What compilers refused, and would refuse again, is not compiled again (failures.py).
+What compilers refused, and would refuse again, is not compiled again by this process (failures.py).
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ import time
 from collections.abc import Callable, Mapping
 
 from kjit.engine import reports
+from kjit.engine.cache import failures
 from kjit.engine.cache.failures import Refusal
 from kjit.engine.cache.staging import is_taken_away
 from kjit.engine.cache.store import Missed, Store
-from kjit.engine.compile.compile import compile_variant, explain_again
+from kjit.engine.compile.compile import compile_variant
 from kjit.engine.compile.jobs import Jobs, of_process, units
 from kjit.engine.key.key import FileState, Key
 from kjit.engine.key.observation import Observation, Start
 from kjit.engine.outcomes import Outcome, Started
 from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import CacheError, KjitError
+from kjit.errors import CacheError, CompileError, KjitError
 from kjit.spec import Variant
 
 _ATTEMPTS = 10
@@ -78,14 +79,11 @@ def build(
                 return Outcome(variant, "hit", time.perf_counter() - began, artifact=found.artifact)
             if home is store:
                 reason = found.reason
+            failure = failures.recall(key, verbose=verbose)
+            if failure is not None:
+                raise failure
             places = of_process(variant, cancel) if jobs is None else jobs.take(units(variant.spec), cancel)
             with home.staging() as staging, contextlib.ExitStack() as stack:
-                failure = home.recall_failure(key)
-                again = (
-                    None if failure is None else explain_again(variant, toolchain, staging, failure, verbose=verbose)
-                )
-                if again is not None:
-                    raise again
                 at_once = stack.enter_context(places)
                 if on_start is not None:
                     on_start(Started(variant, reason))
@@ -111,8 +109,8 @@ def build(
                         return Outcome(variant, "built", time.perf_counter() - began, reason, artifact)
                 except (OSError, KjitError) as error:
                     if not is_taken_away(staging, error):
-                        for refusal in refusals:
-                            home.remember_failure(key, toolchain, refusal, start)
+                        if refusals and isinstance(error, CompileError):
+                            failures.remember(key, toolchain, refusals[-1], start, error, verbose=verbose)
                         raise
                     _log.info("%s: built once more, because the cache was emptied meanwhile: %s", variant.label, error)
                     continue

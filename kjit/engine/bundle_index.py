@@ -80,7 +80,7 @@ def modules_in(folder: Path, *, only: bool = False) -> dict[str, Module]:
                 if not {"file", "size", "digest", "glibc", "target", "archs"} <= library.keys():
                     return {}
         return modules
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         return {}
 
 
@@ -93,7 +93,7 @@ def read_index(folder: Path) -> dict[str, Any] | None:
     try:
         document = json.loads((folder / INDEX).read_bytes())
         form, written = document["format"], document["built with"]["kjit"]
-    except (KeyError, OSError, TypeError, ValueError):
+    except (KeyError, OSError, RecursionError, TypeError, ValueError):
         return None
     if form != FORMAT:
         raise UsageError(
@@ -131,7 +131,7 @@ def is_index(path: Path) -> bool:
     try:
         document = json.loads(path.read_bytes())
         return bool(document["format"] and document["built with"]["kjit"])
-    except (KeyError, OSError, TypeError, ValueError):
+    except (KeyError, OSError, RecursionError, TypeError, ValueError):
         return False
 
 
@@ -140,6 +140,6 @@ def libraries_named_in(folder: Path) -> set[str]:
     try:
         document = json.loads((folder / INDEX).read_bytes())
         names = {library["file"] for module in document["modules"] for library in module["libraries"]}
-    except (AttributeError, KeyError, OSError, TypeError, ValueError):
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
         return set()
     return {name for name in names if isinstance(name, str) and is_library(name)}

@@ -124,6 +124,9 @@ def _start_server(variant: Variant, toolchain: Toolchain) -> None:
     if toolchain.nvrtc is None or "cuda" not in variant.spec.kinds:
         return
     from kjit.engine.compile import servers
+    from kjit.engine.compile.two_halves import why_nvcc
 
+    if why_nvcc(variant.spec, toolchain):
+        return
     with contextlib.suppress(CacheError, OSError):  # the build reports them
         servers.start(toolchain.nvrtc)

@@ -263,7 +263,7 @@ def _read(folder: str, mtime_ns: int, size: int, inode: int) -> _Bundle | _Unrea
         return _Bundle(folder, document)
     except OSError as error:
         return _Unreadable(folder, f"its index cannot be read ({error.strerror})")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         return _Unreadable(folder, _no_index(error))
 
 

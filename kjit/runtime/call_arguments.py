@@ -15,13 +15,13 @@ import torch
 
 from kjit.dtypes import find_dtype
 from kjit.errors import KjitError
-from kjit.runtime.call_files import METADATA, Call, to_bytes, values_of
+from kjit.runtime.call_files import DEEPEST, METADATA, Call, to_bytes, values_of
 
 _ALIGNMENT = 256
 _CHECKED_ALIGNMENT = 16  # of vectors in kernels
 
 
-def look(values: Iterable[Any]) -> tuple[object, ...]:
+def look(values: Iterable[Any], depth: int = 0) -> tuple[object, ...]:
     """The properties of arguments that distinguish calls. Every call waits for this."""
     looks: list[object] = []
     addresses: list[int] = []
@@ -35,7 +35,7 @@ def look(values: Iterable[Any]) -> tuple[object, ...]:
             addresses.append(address)
             looks += (value.dtype, value.shape, strides, value.is_cuda, address % _CHECKED_ALIGNMENT)
         elif isinstance(value, (list, tuple)):
-            looks += (type(value), look(value))
+            looks += (type(value), look(value, depth + 1) if depth < DEEPEST else len(value))
         elif isinstance(value, float):
             looks.append(float)
         elif isinstance(value, (bool, int, str)) or value is None:
@@ -68,7 +68,7 @@ class Descriptions:
         self._described: list[dict[str, Any]] = []
         self._numbers: dict[int, int] = {}
 
-    def describe(self, value: Any) -> object:
+    def describe(self, value: Any, depth: int = 0) -> object:
         """An argument as JSON."""
         if value is None or isinstance(value, (bool, str)):
             return value
@@ -81,7 +81,9 @@ class Descriptions:
             return self._describe_tensor(value)
         if isinstance(value, (list, tuple)):
             kind = "list" if isinstance(value, list) else "tuple"
-            return {kind: [*map(self.describe, value)]}
+            if depth == DEEPEST:
+                return {"unknown": "lists that are nested too deeply"}
+            return {kind: [self.describe(each, depth + 1) for each in value]}
         if isinstance(value, torch.dtype):
             return {"dtype": str(value).removeprefix("torch.")}
         if hasattr(value, "__index__"):

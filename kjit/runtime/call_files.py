@@ -23,7 +23,12 @@ METADATA = "kjit"
 
 JSON, TENSORS, LAST = ".json", ".safetensors", "last-"
 
+DEEPEST = 32
+"""The most levels of lists in lists."""
+
 _SHOWN_TENSORS = 3
+_LARGEST = 1 << 26  # bytes of a description
+_MOST_DIMENSIONS = 64  # PyTorch's limit
 
 
 def to_bytes(document: object) -> bytes:
@@ -108,7 +113,7 @@ def last_calls(path: Path) -> list[tuple[int, str]]:
     """The id of each process that recorded into a folder, and the file of its last call."""
     found = []
     for file in sorted(path.glob(f"{LAST}*{JSON}")) if path.is_dir() else ():
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
             document = json.loads(file.read_text())
             found.append((int(document["process"]), str(document["last"])))
     return found
@@ -146,7 +151,7 @@ def _files(path: Path) -> list[Path]:
                 f"there is no recorded call in '{path}'.", hint=f"a run with {env.RECORD}={path} writes them there"
             )
         return found
-    if not path.exists():
+    if not path.is_file():
         raise UsageError(f"there is no file or folder '{path}'.")
     if path.suffix not in (JSON, TENSORS):
         raise UsageError(f"'{path}' is not a recorded call: these are files {JSON} or {TENSORS}.")
@@ -156,8 +161,8 @@ def _files(path: Path) -> list[Path]:
 def _read(file: Path) -> Call:
     """Raises KjitError if the file is not a recorded call."""
     try:
-        text = _metadata(file) if file.suffix == TENSORS else file.read_text("utf-8")
-        document = json.loads(text)
+        text = _metadata(file) if file.suffix == TENSORS else _text(file)
+        document = json.loads(text, parse_constant=_refuse_constant)
         if document["format"] != FORMAT:
             raise KjitError(
                 f"{file} was written by kjit {document['written_by']['kjit']}, in a format that this "
@@ -167,12 +172,23 @@ def _read(file: Path) -> Call:
         _validate(call)
     except OSError as error:
         raise KjitError(f"{file} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise KjitError(
-            f"{file} is damaged, or not a recorded call ({type(error).__name__}: {error}).",
+            f"{file} is damaged, or not a recorded call ({type(error).__name__}: {reason}).",
             hint=f"remove it; a run with {env.RECORD} writes such files",
         ) from None
     return call
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _text(file: Path) -> str:
+    if file.stat().st_size > _LARGEST:
+        raise ValueError("it is too large")
+    return file.read_text("utf-8")
 
 
 def _metadata(file: Path) -> str:
@@ -185,30 +201,52 @@ def _metadata(file: Path) -> str:
         size = int.from_bytes(opened.read(8), "little")
         if size > file.stat().st_size:
             raise ValueError("it is cut off")
+        if size > _LARGEST:
+            raise ValueError("it is too large")
         return str(json.loads(opened.read(size))["__metadata__"][METADATA])
 
 
 def _validate(call: Call) -> None:
-    """Raises ValueError, KeyError or TypeError if recording.py does not write this."""
-    if call.document["kind"] not in ("op", "jit", "export") or ":" not in call.op:
+    """Raises ValueError, KeyError, TypeError or AttributeError if recording.py does not write this."""
+    document = call.document
+    module, _, function = call.op.partition(":")
+    is_named = function and all(map(str.isidentifier, module.split(".")))
+    if document["kind"] not in ("op", "jit", "export") or not is_named:
         raise ValueError("it names no op")
-    if call.document["kind"] == "export" and not isinstance(call.document["export"], str):
-        raise ValueError("it names no export")
-    sizes = call.document["memories"]
+    if document["kind"] == "export":
+        if not isinstance(document["export"], str):
+            raise ValueError("it names no export")
+        for value in document["values"].values():
+            [*_leaves(value)]
+    for name, value in document["arguments"].items():
+        for each in _leaves(value):
+            if isinstance(each, list) or (isinstance(each, dict) and (len(each) != 1 or not each.keys() <= _KINDS)):
+                raise ValueError(f"'{name}' is not an argument")
+    sizes = document["memories"]
+    if not isinstance(sizes, list):
+        raise TypeError("it has no memories")
     for _, each in call.tensors():
         shape, strides = each["shape"], each["strides"]
         numbers = [*shape, *strides, each["offset"], each["memory"], sizes[each["memory"]]]
-        if len(shape) != len(strides) or not all(type(number) is int and number >= 0 for number in numbers):
+        if len(shape) != len(strides) or not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
             raise ValueError("a tensor has no shape")
+        if len(shape) > _MOST_DIMENSIONS:
+            raise ValueError("a tensor has too many dimensions")
         if not isinstance(each["device"], str) or not isinstance(each["dtype"], str):
             raise ValueError("a tensor has no dtype")
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+_KINDS = {"tensor", "float", "dtype", "unknown"}
+
+
+def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Raises ValueError if lists are nested too deeply."""
     if isinstance(value, dict) and [*value] in (["list"], ["tuple"]):
+        if depth == DEEPEST:
+            raise ValueError("its lists are nested too deeply")
         (inside,) = value.values()
         for each in inside:
-            yield from _leaves(each)
+            yield from _leaves(each, depth + 1)
     else:
         yield value
 

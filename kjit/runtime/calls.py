@@ -3,8 +3,9 @@
 A call is rebuilt from its description (call_arguments.py): its tensors have the same layout in memory, with the same
 gaps, overlaps and alignment, on the same kind of device. Without a GPU, calls on a GPU are made in the simulator.
 
-Files are only read (call_files.py). The module named in a file is imported, and the function named in it is called only
-if it is an op, a declared module or a function of `jit`.
+Files are only read (call_files.py). The module named in a file is imported only if it is a wrapper of the project or
+its source defines that op (`used.refuse_foreign`), and the function is called only if it is an op, a declared module or
+a function of `jit`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from kjit import env
@@ -25,11 +27,12 @@ from kjit.runtime.call_files import Call
 from kjit.runtime.declared import is_declared
 from kjit.runtime.load import JIT, simulated
 from kjit.runtime.native import ROAD
+from kjit.runtime.used import refuse_foreign
 
 if TYPE_CHECKING:
     import torch
 
-REFUSALS = (KjitError, RuntimeError, TypeError, ValueError)
+REFUSALS = (KjitError, RuntimeError, TypeError, ValueError, ArithmeticError, MemoryError)
 """Errors of a call with unsuitable arguments."""
 
 
@@ -82,9 +85,10 @@ class Caller:
         module_name, _, path = call.op.partition(":")
         if "<locals>" in path:
             raise KjitError(f"{call.op} was defined inside a function, and cannot be found by its name.")
-        found: Any = self._import(module_name, call)
+        found: Any = self._import(module_name, path.partition(".")[0], call)
         for part in path.split("."):
-            found = getattr(found, part, None)
+            # A module's `__getattr__` may import.
+            found = vars(found).get(part) if isinstance(found, ModuleType) else getattr(found, part, None)
         marks = vars(found) if callable(found) and hasattr(found, "__dict__") else {}
         is_kind = {"op": ROAD in marks, "export": is_declared(found), "jit": JIT in marks}
         if not is_kind[call.document["kind"]]:
@@ -114,10 +118,11 @@ class Caller:
 
         return run
 
-    def _import(self, name: str, call: Call) -> Any:
+    def _import(self, name: str, defined: str, call: Call) -> Any:
         package, _, op = name.rpartition(".")
         if self.project is not None and package == self.project.package and self.project.wrapper_path(op).is_file():
             return self.project.import_wrapper(op)
+        refuse_foreign(name, defined)
         found = run_of_project(partial(importlib.import_module, name))
         if isinstance(found, Raised):
             where = "" if self.project is not None else ", and this folder is in no project"

@@ -158,7 +158,7 @@ def find(name: str | None, root: str) -> str | None:
         return None
     try:
         return _find(name, root)
-    except (OSError, EOFError, LookupError, TypeError, ValueError):
+    except (OSError, EOFError, LookupError, RecursionError, TypeError, ValueError):
         return None  # a file is missing or cannot be read, or the record has another format
 
 

@@ -98,14 +98,16 @@ class _Site:
         head: the identity of the function in a file.
         seen: files by the compared properties of a call (`look`).
         count: the number of calls so far.
+        is_strange: whether the arguments of a call could not be described.
     """
 
-    __slots__ = ("count", "head", "seen")
+    __slots__ = ("count", "head", "is_strange", "seen")
 
     def __init__(self, head: Mapping[str, object]) -> None:
         self.head = head
         self.seen: dict[object, str] = {}
         self.count = 0
+        self.is_strange = False
 
 
 class _Thread(threading.local):
@@ -228,21 +230,21 @@ class Recorder:
         by_name: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]],
     ) -> None:
         """Record a call before it is made, unless a similar one was recorded. It raises nothing: a failed write ends
-        the recording, with an error in the log.
+        the recording, with an error in the log; arguments that cannot be described, that of the function.
 
         Args:
             by_name: a function that combines positional and keyword arguments by name.
         """
-        if self._is_full:
+        if self._is_full or site.is_strange:
             return
         with self._lock:
             number = site.count
             site.count = number + 1
             if self.every is not None and number % self.every:
                 return
-            looks = (len(args), *named, look((*args, *named.values())))
-            name = site.seen.get(looks)
             try:
+                looks = (len(args), *named, look((*args, *named.values())))
+                name = site.seen.get(looks)
                 if name is None or self.every is not None:
                     name = self._record(site.head, by_name(args, named))
                     if name is None:
@@ -252,6 +254,10 @@ class Recorder:
             except OSError as error:
                 self._is_full = True
                 _log.error("no more calls are recorded in %s: %s. They are still made.", self.folder, error.strerror)
+            except Exception as error:  # noqa: BLE001 - of an argument, whose classes may raise anything
+                site.is_strange = True
+                what = f"{type(error).__name__}: {error}"
+                _log.error("no more calls of %s are recorded: %s. They are still made.", site.head["op"], what)
 
     def _record(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> str | None:
         """Write a call, and return the name of its file; None if the limit is reached."""

@@ -8,9 +8,13 @@ that several processes can share a file.
 
 from __future__ import annotations
 
-import importlib
+import contextlib
+import importlib.machinery
+import importlib.util
 import json
 import os
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -105,7 +109,7 @@ def read(file: str) -> Iterator[Used]:
             continue
         try:
             yield _parse(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, ArithmeticError, RecursionError) as error:
             raise UsageError(
                 f"{file}, line {number} is not a recorded variant ({type(error).__name__}: {error}).",
                 hint="such files are written by runs with KJIT_RECORD_VARIANTS",
@@ -132,10 +136,11 @@ def find_declared(declared: Declared) -> DeclaredModule[Any]:
     """The declared op of a line.
 
     Raises:
-        KjitError: its module cannot be imported, or no longer declares it.
+        KjitError: its module cannot be imported, or does not declare it.
     """
     from kjit.runtime.declared import declared_in
 
+    refuse_foreign(declared.module, declared.function)
     try:
         module = importlib.import_module(declared.module)
     except ImportError as error:
@@ -149,6 +154,53 @@ def find_declared(declared: Declared) -> DeclaredModule[Any]:
     raise KjitError(
         f"{declared.module} no longer declares a module '{declared.function}'.", hint="record the variants again"
     )
+
+
+_OF_KJIT = re.compile(r"^\s*(?:from\s+kjit\b|import\s+[\w., ]*\bkjit\b)", re.MULTILINE)
+
+
+def refuse_foreign(module: str, name: str) -> None:
+    """Refuse to import a module for a recording, which is data from elsewhere, if it is not one with ops.
+
+    An import runs code. So the text of the module must import kjit and define the name; it is found without importing
+    anything. A module that this process has imported already may be any.
+
+    Raises:
+        KjitError: it does not, or there is no such module.
+    """
+    if module in sys.modules:
+        return
+    text = ""
+    source = _source_of(module)
+    if source is None:
+        raise KjitError(
+            f"'{module}', which the recording names, cannot be imported: there is no such module here.",
+            hint="use the recording in the project of the op, or where its package is installed",
+        )
+    with contextlib.suppress(OSError), open(source, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    defined = re.compile(rf"^(?:def|class)\s+{re.escape(name)}\b|^{re.escape(name)}\s*[:=]", re.MULTILINE)
+    if _OF_KJIT.search(text) is None or defined.search(text) is None:
+        raise KjitError(
+            f"'{module}', which the recording names, is not imported: its source defines no op '{name}' of kjit.",
+            hint="a recording may name ops only; import the module first if it is one of yours",
+        )
+
+
+def _source_of(module: str) -> str | None:
+    """The file of a module, found without importing its packages; None if there is no such module."""
+    first, *rest = parts = module.split(".")
+    if not all(map(str.isidentifier, parts)):
+        return None
+    try:
+        found = importlib.util.find_spec(first)
+    except ValueError:  # of `__main__`
+        return None
+    for count in range(len(rest)):
+        if found is not None:
+            name = ".".join(parts[: count + 2])
+            found = importlib.machinery.PathFinder.find_spec(name, found.submodule_search_locations or [])
+    return None if found is None else found.origin or ""
 
 
 def spec_of(declared: Declared) -> Spec:

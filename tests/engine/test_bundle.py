@@ -513,7 +513,11 @@ class TestRefusals:
         os.chown(package.folder, 12345, 12345)
         assert package.find().endswith(".so")
 
-    @pytest.mark.parametrize("text", ["", "[1]", '{"format": 2}', "{", '{"format": 2, "built with": {}, "files": []}'])
+    @pytest.mark.parametrize(
+        "text",
+        ["", "[1]", '{"format": 2}', "{", "[" * 100_000, '{"format": 2, "built with": {}, "files": []}'],
+        ids=len,
+    )
     def test_an_index_that_is_none(self, package: Package, text: str) -> None:
         (package.prebuilt / "index.json").write_text(text)
         assert package.find().startswith("its index is damaged")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,10 @@ def test_a_value_that_no_line_can_hold_is_recorded_as_its_spec(project: Path, fi
         '{"target": "cpu", "archs": [], "op": "a:b", "values": {"dtype": {"dtype": "nn"}}}',
         '{"target": "cpu", "archs": [], "op": "a:b", "values": {"n": [1]}}',
         '{"target": "cpu", "archs": [], "spec": {"name": "op"}}',
+        "[" * 100_000,
+        '{"target": "cpu", "archs": [], "op": "a:b", "values": {"n": ' + '{"tuple": [' * 900 + "]}" * 900 + "}}",
     ],
+    ids=lambda line: line[:60],
 )
 def test_a_line_that_is_no_record_is_named(project: Path, file: Path, line: str) -> None:
     file.write_text(f"\n{line}\n")
@@ -103,13 +107,16 @@ def test_what_no_longer_exists_is_reported_and_the_rest_is_read(project: Path, f
     lines = [
         {"op": "recorded_kernels.op:_gone", "values": {}},
         {"op": "no_such_package.op:_op", "values": {}},
+        {"op": "antigravity:_op", "values": {}},
         {"op": "recorded_kernels.op:_op", "values": {"dtype": {"dtype": "bfloat16"}}},
     ]
     file.write_text("".join(json.dumps({**line, "target": "cpu", "archs": []}) + "\n" for line in lines))
     variants, failures = recorded.read(file, find_project(project))
     assert [each.spec.label for each in variants] == ["op<bf16_t, 1>"]
     assert "no longer declares a module '_gone'" in failures[0][1].message
-    assert "no_such_package" in failures[1][1].message
+    assert "'no_such_package.op', which the recording names, cannot be imported" in failures[1][1].message
+    assert "'antigravity', which the recording names, is not imported" in failures[2][1].message
+    assert "antigravity" not in sys.modules
     with pytest.raises(kjit.UsageError, match="cannot be read"):
         recorded.read(file.with_name("none"), find_project(project))
 

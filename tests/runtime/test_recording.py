@@ -334,6 +334,35 @@ class TestKinds:
 
 
 class TestMany:
+    @pytest.mark.parametrize("depth", [5, 32, 33, 100_000])
+    def test_lists_in_lists_are_recorded_to_some_depth(self, folder: Path, depth: int) -> None:
+        function = recording.recorded(lambda _, y: len(y), "jit")
+        nested: Any = 1
+        for _ in range(depth):
+            nested = [nested]
+        function(None, nested)
+        _, errors = call_files.read([folder])
+        assert errors == []
+        assert ("unknown" in files(folder)[0].read_text()) == (depth > call_files.DEEPEST)
+        del function
+        while isinstance(nested, list):  # Python itself would recurse
+            (nested,) = nested
+
+    @pytest.mark.parametrize("depth", [1, 100_000])
+    def test_an_argument_that_cannot_be_described_disturbs_no_call(
+        self, folder: Path, caplog: pytest.LogCaptureFixture, depth: int
+    ) -> None:
+        class Strange:
+            def __index__(self) -> int:
+                raise OverflowError("out of reach")
+
+        function = recording.recorded(lambda _, y: str(len(y) if isinstance(y, list) else "done"), "jit")
+        value = Strange() if depth == 1 else 10**depth
+        assert [function(None, value) for _ in range(3)] == ["done"] * 3
+        assert len(caplog.records) == 1
+        assert "are recorded: " in caplog.text and "They are still made." in caplog.text
+        del folder
+
     def test_threads_write_each_call_once(self, folder: Path) -> None:
         op = make_op()
         inputs = [torch.ones(size) for size in range(1, 9)]

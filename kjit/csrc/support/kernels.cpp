@@ -1,9 +1,9 @@
 // Launches of kernels that NVRTC has compiled; linked into each module that is built that way.
 //
-// The host half of such a module still passes a kernel's address. It is that of a row of a table (written by
-// kjit/engine/compile/kernels_object.py), which the CUDA runtime does not know. So the linker redirects the runtime's
-// functions that take a kernel to the functions below (`--wrap`): they replace a row by its kernel, which is loaded at
-// its first use, and pass other addresses through.
+// In the host half of such a module a kernel is a function, whose address the CUDA runtime does not know. A table
+// (written by kjit/engine/compile/kernels_object.py) has a row for each. The linker redirects the runtime's functions
+// that take a kernel to the functions below (`--wrap`): they replace the address of such a function by its kernel, which
+// is loaded at its first use, and pass other addresses through.
 
 #include <pthread.h>
 
@@ -28,6 +28,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device);
 cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, int* jit_options, void** jit_values,
                                 unsigned jit_count, int* options, void** values, unsigned count);
 cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, const char* name);
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* smem, void* stream);
+cudaError_t __real_cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, std::size_t smem,
+                                    cudaStream_t stream);
 }
 
 namespace {
@@ -48,7 +51,14 @@ struct Unit {
   cudaLibrary_t* libraries;
 };
 
+/// The variable of a kernel's function (include/kjit_rtc/host.h).
+struct Variable {
+  const void* row;
+};
+
 struct Kernel {
+  const void* function;
+  Variable* variable;
   const Unit* unit;
   const char* const* names;
   cudaKernel_t* handles;  // atomic
@@ -57,8 +67,8 @@ struct Kernel {
 }  // namespace
 
 // The bounds of the table, defined by the linker.
-extern "C" __attribute__((visibility("hidden"), weak)) const Kernel __start_kjit_kernels[];
-extern "C" __attribute__((visibility("hidden"), weak)) const Kernel __stop_kjit_kernels[];
+extern "C" __attribute__((visibility("hidden"), weak)) Kernel __start_kjit_kernels[];
+extern "C" __attribute__((visibility("hidden"), weak)) Kernel __stop_kjit_kernels[];
 
 namespace {
 
@@ -105,13 +115,8 @@ cudaError_t load(const Kernel& row, std::int64_t index, cudaKernel_t& kernel) {
   return error;
 }
 
-/// Replaces a row of the table by its kernel.
-cudaError_t resolve(const void*& function) {
-  const auto address = reinterpret_cast<std::uintptr_t>(function);
-  const auto begin = reinterpret_cast<std::uintptr_t>(__start_kjit_kernels);
-  const auto end = reinterpret_cast<std::uintptr_t>(__stop_kjit_kernels);
-  if (address - begin >= end - begin) return cudaSuccess;
-  const Kernel& row = *static_cast<const Kernel*>(function);
+/// The kernel of a row, on the current device.
+cudaError_t kernel_of(const Kernel& row, const void*& function) {
   std::int64_t index = 0;
   if (const auto error = choose(*row.unit, index); error != cudaSuccess) return error;
   cudaKernel_t kernel = __atomic_load_n(&row.handles[index], __ATOMIC_ACQUIRE);
@@ -120,6 +125,34 @@ cudaError_t resolve(const void*& function) {
   }
   function = reinterpret_cast<const void*>(kernel);
   return cudaSuccess;
+}
+
+/// Replaces the address of a kernel's function by its kernel.
+cudaError_t resolve(const void*& function) {
+  const Kernel* begin = __start_kjit_kernels;
+  for (std::ptrdiff_t count = __stop_kjit_kernels - begin; count > 0;) {
+    const Kernel* middle = begin + count / 2;
+    if (middle->function == function) return kernel_of(*middle, function);
+    if (middle->function < function) {
+      begin = middle + 1;
+      count -= count / 2 + 1;
+    } else {
+      count /= 2;
+    }
+  }
+  return cudaSuccess;
+}
+
+/// Sorts the table by the addresses of functions, and gives each kernel's function its row. Before the constructors of
+/// host code, which may launch kernels.
+__attribute__((constructor(101))) void prepare() {
+  for (Kernel* row = __start_kjit_kernels; row < __stop_kjit_kernels; ++row) {
+    const Kernel inserted = *row;
+    Kernel* place = row;
+    for (; place > __start_kjit_kernels && inserted.function < place[-1].function; --place) *place = place[-1];
+    *place = inserted;
+  }
+  for (Kernel* row = __start_kjit_kernels; row < __stop_kjit_kernels; ++row) row->variable->row = row;
 }
 
 }  // namespace
@@ -162,3 +195,15 @@ KJIT_RESOLVED(cudaOccupancyMaxActiveClusters, (int* clusters, const void* f, con
               clusters, f, config)
 KJIT_RESOLVED(cudaGetFuncBySymbol, (cudaFunction_t * found, const void* f), f, found, f)
 KJIT_RESOLVED(cudaGetKernel, (cudaKernel_t * found, const void* f), f, found, f)
+
+/// Launches a kernel with the configuration of a launch in angle brackets. As by nvcc, cudaGetLastError has the error.
+extern "C" __attribute__((visibility("hidden"))) void kjit_rtc_launch(const void* row, void** arguments) {
+  dim3 grid{}, block{};
+  std::size_t smem = 0;
+  cudaStream_t stream = nullptr;
+  if (__cudaPopCallConfiguration(&grid, &block, &smem, &stream) != cudaSuccess) return;
+  // A function that stays unknown to the runtime makes the launch fail.
+  const void* function = row;
+  if (row != nullptr) static_cast<void>(kernel_of(*static_cast<const Kernel*>(row), function));
+  static_cast<void>(__real_cudaLaunchKernel(function, grid, block, arguments, smem, stream));
+}

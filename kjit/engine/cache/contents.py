@@ -3,7 +3,6 @@
     <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.json}
     <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
     <cache>/v1/staging/                  builds in progress (staging.py)
-    <cache>/v1/failures/                 failed compiles (failures.py)
     <cache>/v1/recalls/                  artifacts by request (recall_writer.py)
     <cache>/v1/size                      the size of all, if it is limited (limit.py)
 
@@ -21,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kjit.engine.cache import failures, limit, locks, recall_writer, staging
+from kjit.engine.cache import limit, locks, recall_writer, staging
 from kjit.engine.cache.artifact import (
     DAMAGED,
     RECORD,
@@ -43,10 +42,9 @@ from kjit.runtime import LAYOUT, SOURCE_TEXTS, recall
 
 LOCKS = "locks"
 STAGING = "staging"
-FAILURES = "failures"
 _SUPPORT = "support"
 _RECALLS = recall.FOLDER
-_NO_TARGETS = (LOCKS, STAGING, _SUPPORT, FAILURES, _RECALLS)
+_NO_TARGETS = (LOCKS, STAGING, _SUPPORT, _RECALLS)
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
 
@@ -262,17 +260,6 @@ class Contents:
         freed = self.texts_size()
         shutil.rmtree(self.texts, ignore_errors=True)
         return freed
-
-    def forget_failures(self) -> None:
-        """Forget all failed compiles, so that they are tried again.
-
-        Raises:
-            CacheError: a record of one cannot be deleted.
-        """
-        try:
-            failures.forget_all(self.layout / FAILURES)
-        except OSError as error:
-            raise not_removed(self.layout / FAILURES, error) from None
 
     def _owners(self) -> tuple[int, ...]:
         """The users who may have filled this cache."""

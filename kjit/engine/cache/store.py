@@ -27,10 +27,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kjit import env
-from kjit.engine.cache import failures, limit, locks, staging
+from kjit.engine.cache import limit, locks, staging
 from kjit.engine.cache.artifact import (
     DAMAGED,
     UNTRUSTED,
@@ -40,8 +40,7 @@ from kjit.engine.cache.artifact import (
     write_record,
 )
 from kjit.engine.cache.artifact import Artifact as Artifact
-from kjit.engine.cache.contents import FAILURES, LOCKS, STAGING, Contents
-from kjit.engine.cache.failures import Refusal
+from kjit.engine.cache.contents import LOCKS, STAGING, Contents
 from kjit.engine.cache.folders import (
     NO_SPACE,
     close_to_others,
@@ -55,13 +54,8 @@ from kjit.engine.cache.folders import (
 from kjit.engine.key.differences import differences
 from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import FORMAT, Key
-from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError
 from kjit.runtime import recall
-
-if TYPE_CHECKING:
-    from kjit.engine.key.observation import Start
-
 
 _LAST_USE_STEP_S = recall.LAST_USE_STEP_S
 _ATTEMPTS = 10
@@ -332,14 +326,6 @@ class Store(Contents):
         artifact = Artifact(str(home), json.loads(json.dumps(record)), time.time())
         self._make_room(artifact)
         return artifact
-
-    def remember_failure(self, key: Key, toolchain: Toolchain, refusal: Refusal, start: Start) -> None:
-        """Record that the compile for `key` failed, if it will fail again. See `failures.remember`."""
-        failures.remember(self.layout / FAILURES, self.root, key, toolchain, refusal, start)
-
-    def recall_failure(self, key: Key) -> Mapping[str, str] | None:
-        """The compilers' output of the failed compile for `key`, if it would fail again. See `failures.recall`."""
-        return failures.recall(self.layout / FAILURES, self.root, key)
 
     def _make_room(self, added: Artifact) -> None:
         limit.make_room(self, self.layout / limit.COUNT, added)

@@ -9,18 +9,18 @@ not plain, the build runs in a temporary folder.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from kjit import env
 from kjit.engine.cache.failures import Refusal
 from kjit.engine.cache.folders import NO_SPACE
 from kjit.engine.compile import two_halves
@@ -32,7 +32,6 @@ from kjit.engine.compile.build_folder import (
     read_text,
     restored,
     temporary_build_folder,
-    write_generated,
 )
 from kjit.engine.compile.libraries import brought_in, sought_by
 from kjit.engine.compile.plan import plan
@@ -49,7 +48,7 @@ from kjit.engine.diagnostics.printed import (
 )
 from kjit.engine.key.anchors import straight
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
-from kjit.engine.toolchain.nvrtc import PROGRAMS, Nvrtc, OnlyNvccError
+from kjit.engine.toolchain.nvrtc import PROGRAMS, OnlyNvccError
 from kjit.engine.toolchain.programs import find_launcher
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, ToolchainError
@@ -97,9 +96,7 @@ def compile_variant(
 ) -> Built:
     """Build `variant` in the folder `staging`.
 
-    Units that NVRTC cannot compile are compiled by nvcc, if it is installed, and go to nvcc at once in later builds of
-    the same sources; limits.py distinguishes them from mistakes. Units that do not compile with the light headers are
-    compiled with tvm-ffi's own, and so are later units with the same includes.
+    With NVRTC and nvcc, the units decide which compiles them (kind.py); none is compiled by both.
 
     Args:
         toolchain: for `variant.target`.
@@ -121,45 +118,22 @@ def compile_variant(
     def compile_with(compilers: Toolchain) -> Built:
         return _compile(variant, compilers, staging, verbose, cancel, on_refusal, jobs)
 
-    nvrtc = toolchain.nvrtc
-    if nvrtc is None or "cuda" not in variant.spec.kinds:
+    if toolchain.nvrtc is None or "cuda" not in variant.spec.kinds:
         return compile_with(toolchain)
-    reason = two_halves.why_nvcc(variant.spec, nvrtc, find_launcher()) if toolchain.has_nvcc else None
-    is_known, word = reason is not None, None
-    if reason is None:
+    reason = two_halves.why_nvcc(variant.spec, toolchain)
+    if not reason:
         try:
-            built = _compile_in_halves(variant, toolchain, nvrtc, compile_with)
-            return replace(built, seconds=time.perf_counter() - started)
+            return replace(compile_with(toolchain), seconds=time.perf_counter() - started)
         except OnlyNvccError as error:
-            if not toolchain.has_nvcc:
-                raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=INSTALL_CUDA) from None
-            reason, word = str(error), error.word
+            if not toolchain.chooses:
+                hint = f"set {env.CUDA_COMPILER} to auto or nvcc" if toolchain.has_nvcc else INSTALL_CUDA
+                raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=hint) from None
+            reason = str(error)
     _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
     built = compile_with(toolchain.with_nvcc())
-    if not is_known:
-        two_halves.remember_nvcc(variant.spec, nvrtc, reason, word)
-    # Another version of kjit's programs might compile it with NVRTC.
+    # By another version of kjit's rule it might be compiled with NVRTC.
     others = (*built.others, *PROGRAMS)
     return replace(built, others=others, seconds=time.perf_counter() - started, why_nvcc=reason)
-
-
-def _compile_in_halves(
-    variant: Variant, toolchain: Toolchain, nvrtc: Nvrtc, compile_with: Callable[[Toolchain], Built]
-) -> Built:
-    """Compile with the light headers, or with tvm-ffi's own if the units need those.
-
-    Raises:
-        OnlyNvccError: NVRTC cannot compile the units.
-    """
-    if toolchain.has_light_headers and not two_halves.needs_whole_headers(variant.spec, nvrtc):
-        try:
-            return compile_with(toolchain)
-        except two_halves.LightHeadersError:
-            _log.debug("%s: compiled again with tvm-ffi's own headers", variant.label)
-        built = compile_with(toolchain.with_whole_headers())
-        two_halves.remember_whole_headers(variant.spec, nvrtc)
-        return built
-    return compile_with(toolchain.with_whole_headers())
 
 
 def _compile(
@@ -174,8 +148,7 @@ def _compile(
     """Like `compile_variant`, with the compilers of `toolchain` only.
 
     Raises:
-        OnlyNvccError: NVRTC cannot compile the units.
-        LightHeadersError: the halves may compile with tvm-ffi's own headers.
+        OnlyNvccError: the units are not NVRTC's.
     """
     started = time.perf_counter()
     launcher = find_launcher()
@@ -193,22 +166,18 @@ def _compile(
             extra = {"TMPDIR": str(temporary)} if launcher is None else {**LAUNCHER_ENVIRONMENT, "TMPDIR": plain_root()}
             done = run_steps(made, jobs * halves, folder, extra, cancel, toolchain.nvrtc)
             read = partial(restored, folder, links)
-            logs = [two_halves.shown_output(step, read(step.log), read) for step in made]
+            logs = [read(step.log) for step in made]
             keep_support(folder, made, done)
-            if done.returncode != 0 and toolchain.nvrtc is not None and toolchain.has_light_headers:
-                two_halves.refuse_light_headers(made, logs, read)
+            if done.returncode != 0 and toolchain.nvrtc is not None:
+                two_halves.refuse_others(logs)
             if done.returncode != 0:
                 from kjit.engine.compile.repeatable import lasting_refusal
-                from kjit.engine.diagnostics.build_errors import explain, files_of
-                from kjit.engine.diagnostics.limits import Halves
+                from kjit.engine.diagnostics.build_errors import explain
 
                 printed = _with_warnings(list(zip(made, logs, strict=True)))
                 error = explain(variant, toolchain, folder, steps, printed, links, done.stdout, verbose)
                 if isinstance(error, CompileError):
                     broken = [(step, log) for step, log in printed if step.output in failed_steps(done.stdout)]
-                    if toolchain.nvrtc is not None:
-                        names = files_of(variant, toolchain, folder, steps)
-                        error = two_halves.limited(error, toolchain, Halves(broken, steps, names, read).limit())
                     ask_for_lists(folder, steps, broken, extra, cancel, toolchain.nvrtc)
                     refusal = lasting_refusal(variant, folder, steps, broken, links, done.stdout)
                     if refusal is not None:
@@ -297,11 +266,11 @@ def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
     from kjit.engine.diagnostics.build_errors import explain
 
     nvrtc = toolchain.nvrtc
-    if nvrtc is None or (toolchain.has_nvcc and two_halves.why_nvcc(variant.spec, nvrtc, find_launcher())):
+    if nvrtc is None or two_halves.why_nvcc(variant.spec, toolchain):
         return None
     links = Links()
     try:
-        steps = plan(variant.spec, toolchain.with_whole_headers(), links, ())
+        steps = plan(variant.spec, toolchain, links, ())
     except OnlyNvccError:
         return None
     suffix = f".sm_{toolchain.target.archs[0].digits}.cubin"
@@ -319,37 +288,3 @@ def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
                     )
             texts.append(restored(folder, links, step.output).rstrip("\0"))
     return "\n".join(texts)
-
-
-def explain_again(
-    variant: Variant, toolchain: Toolchain, folder: Path, logs: Mapping[str, str], *, verbose: bool = False
-) -> CompileError | None:
-    """The error that `compile_variant` raised when its commands printed `logs`; None if these are not its commands.
-
-    Args:
-        folder: an empty folder.
-        logs: the output of the failed commands, by the names of their outputs, from failures.py.
-    """
-    from kjit.engine.diagnostics.build_errors import compile_error
-
-    launcher = find_launcher()
-    links = Links()
-    steps: list[Step] = []
-    broken: list[tuple[Step, str]] = []
-    # Recorded failures of NVRTC are those with tvm-ffi's own headers; or nvcc replaced NVRTC.
-    if toolchain.nvrtc is not None:
-        toolchain = toolchain.with_whole_headers()
-    for each in (toolchain, *([toolchain.with_nvcc()] if toolchain.nvrtc is not None and toolchain.has_nvcc else [])):
-        with contextlib.suppress(OnlyNvccError):
-            steps = plan(variant.spec, each, links, () if launcher is None else (str(launcher),))
-            broken = [(step, logs[step.output]) for step in steps if step.output in logs]
-        if len(broken) == len(logs):
-            toolchain = each
-            break
-    else:
-        return None
-    for step in steps:
-        write_generated(folder, step)
-    error = compile_error(variant, toolchain, folder, steps, broken, links, verbose)
-    error.is_repeated = True
-    return error

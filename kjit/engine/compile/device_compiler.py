@@ -2,11 +2,10 @@
 
 The build runs `main` of this file as a program:
 
-    libnvrtc.so libnvrtc-builtins.so unit.sm_90a.ii unit.sm_90a.cubin 'command of the preprocessor' options...
+    libnvrtc.so libnvrtc-builtins.so unit.sm_90a.ii unit.sm_90a.cubin folders options...
 
-The input is preprocessed, and is preprocessed again if the short headers of the C++ library do not suffice
-(short_headers.py); halves.py makes the device half of it. With the two libraries as the only arguments, it prints the
-architectures that they support (`90`).
+The input is preprocessed; halves.py makes the device half of it. With the two libraries as the only arguments, it
+prints the architectures that they support (`90`).
 
 It prints NVRTC's messages, which have nvcc's format and include ptxas' table of resources. NVRTC opens the library of
 its builtins by name and does not find it in a wheel, so that library is loaded first.
@@ -20,7 +19,7 @@ import ctypes
 import os
 import re
 
-from kjit.engine.compile import halves, short_headers
+from kjit.engine.compile import halves, kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +27,21 @@ if TYPE_CHECKING:
 
 _SUCCESS = 0
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
-# ptxas' warning about a host variable in a kernel, which would use another one with value 0: an error here.
-_HOST_VARIABLE = "Unresolved extern variable "
-_SILENT = ("-w", "--disable-warnings")
-_RESOURCES = re.compile(r"^ptxas info .*\n(?:    .*\n)*", re.MULTILINE)
+_PREFIX = os.path.join(os.path.dirname(__file__), "..", "..", "include", "kjit_rtc", "device.h")
+_FLOATS = ("32", "64", "128", "32x", "64x")
+# Attributes that NVRTC does not know and that change neither the layout of a type nor the code of a kernel.
+_ATTRIBUTE = re.compile(
+    r'^(?P<place>.*): warning #1097-D: unknown attribute "(?P<name>[^"]+)"\n(?:.*\n){2}\n?', re.MULTILINE
+)
+# A warning about a type that NVRTC declares itself, at each header that names it.
+_OF_BUILTIN = re.compile(r'^Warning #1444-D: class "\w+" was declared deprecated .*\n\n?', re.MULTILINE)
+_REMARK = re.compile(r"^Remark: The warnings can be suppressed with .*\n\n?", re.MULTILINE)
+_WITHOUT_EFFECT = re.compile(
+    r"(?:gnu::)?(?:_*(?:visibility|unused|used|cold|hot|flatten|pure|const|nothrow|leaf|nonnull|malloc|format|warn_unused_"
+    r"result|always_inline|noinline|gnu_inline|artificial|deprecated|no_sanitize\w*|no_instrument_function|sentinel|weak"
+    r"|constructor|destructor|optimize|target|fallthrough|may_alias|returns_nonnull|alloc_size|assume_aligned|tls_model"
+    r"|init_priority|abi_tag|noreturn|access|nonstring|error|warning|section|alias|externally_visible|device_builtin)_*)"
+)
 
 
 def compile_half(
@@ -39,7 +49,6 @@ def compile_half(
     builtins: str,
     source: str,
     output: str,
-    preprocess: str,
     options: list[str],
     headers: DeviceHeaders | None = None,
     threads: int = 1,
@@ -47,7 +56,6 @@ def compile_half(
     """Compile the preprocessed `source` into the cubin `output`, or into PTX if that ends in `.ptx`.
 
     Args:
-        preprocess: the command that has made `source`.
         headers: the precompiled headers.
         threads: the number of threads that optimise and assemble kernels. The code is the same.
 
@@ -57,56 +65,44 @@ def compile_half(
     Raises:
         OSError: a file or a library does not exist, or the library is not NVRTC.
     """
-    options, is_silent = _with_warnings(options)
     nvrtc = _load(library, builtins)
     unit = _read(source)
-    is_short = short_headers.are_read(unit)
-    if is_short and not short_headers.suffice(unit):
-        unit, is_short = _with_whole_headers(preprocess, source), False
     done, messages, content = _compile_unit(nvrtc, unit, source, output, (library, builtins), options, headers, threads)
-    if not done and is_short and short_headers.may_have_failed(unit, messages):
-        unit = _with_whole_headers(preprocess, source)
-        done, messages, content = _compile_unit(
-            nvrtc, unit, source, output, (library, builtins), options, headers, threads
-        )
+    messages, refused = _without_attributes(messages)
+    if refused:
+        return False, refused
     if done:
         with open(output, "wb") as file:
             file.write(content)
-    return done, "".join(_RESOURCES.findall(messages)) if done and is_silent else messages
+    return done, messages
+
+
+def _without_attributes(messages: str) -> tuple[str, str]:
+    """NVRTC's messages without warnings about attributes that have no effect there, and errors about the others."""
+    found = [(match["place"], match["name"]) for match in _ATTRIBUTE.finditer(messages)]
+    refused = [
+        f'{place}: error: {kind.ONLY_NVCC}NVRTC does not know the attribute "{name}"\n\n'
+        for place, name in found
+        if not _WITHOUT_EFFECT.fullmatch(name)
+    ]
+    if found or "Warning #1444-D" in messages:
+        messages = _OF_BUILTIN.sub("", _ATTRIBUTE.sub("", messages))
+        if "warning" not in _REMARK.sub("", messages):
+            messages = _REMARK.sub("", messages)
+    return messages, "".join(refused)
+
+
+def prefix(unit: str) -> str:
+    """The text before the device half of a preprocessed `unit`."""
+    # From 13 on, g++ has these types, which the C library defines for others.
+    has_floats = "typedef float _Float32;" not in unit
+    types = "".join(f"#define _Float{each} ::kjit_rtc::Float{each}\n" for each in _FLOATS) if has_floats else ""
+    return f'# 1 "kjit_rtc/device.h" 3\n{_read(_PREFIX)}{types}'
 
 
 def _read(path: str) -> str:
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         return file.read()
-
-
-class PreprocessorError(Exception):
-    """The preprocessor failed; `output` is its output."""
-
-    def __init__(self, output: str) -> None:
-        super().__init__(output)
-        self.output = output
-
-
-def _with_whole_headers(preprocess: str, source: str) -> str:
-    """The unit, preprocessed with the C++ library's own headers.
-
-    Raises:
-        PreprocessorError: the preprocessor failed.
-    """
-    import shlex  # few units need it
-
-    from kjit.engine.compile.host_compiler import run
-
-    messages = f"{source}.messages"
-    handle = os.open(messages, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        status = run([*shlex.split(preprocess), short_headers.FULL], handle)
-    finally:
-        os.close(handle)
-    if status != 0:
-        raise PreprocessorError(_read(messages))
-    return _read(source)
 
 
 def _compile_unit(
@@ -130,24 +126,8 @@ def _compile_unit(
         found = _compile(nvrtc, source, text, pch, output, headers.halves[ahead])
         if found[0]:
             return found
-        found = _compile(nvrtc, source, halves.device_half(unit), options, output)
-        if found[0]:
-            headers.refuse(ahead)
-        return found
-    return _compile(nvrtc, source, halves.device_half(unit), options, output)
-
-
-def _with_warnings(options: list[str]) -> tuple[list[str], bool]:
-    """`options` without those that disable warnings, and whether there were any: one warning is an error here."""
-    kept = []
-    for option in options:
-        name, _, values = option.partition("=")
-        left = [value for value in values.split(",") if value not in _SILENT]
-        if name == "--ptxas-options" and left:
-            kept.append(f"{name}={','.join(left)}")
-        elif name not in ("--ptxas-options", *_SILENT):
-            kept.append(option)
-    return kept, kept != options
+        headers.refuse(ahead)  # its mistakes are reported without it
+    return _compile(nvrtc, source, f"{prefix(unit)}{halves.device_half(unit)}", options, output)
 
 
 def precompile(library: str, builtins: str, source: str, ahead: str, path: str, options: list[str]) -> bool:
@@ -196,8 +176,6 @@ def _compile(
         messages = _CONTINUED.sub("    ", messages)  # as nvcc prints it
         if result != _SUCCESS:
             return False, messages if messages.strip() else f"nvrtc: error: {_words(nvrtc, result)}\n", b""
-        if _HOST_VARIABLE in messages:
-            return False, messages, b""
         return True, messages, _content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
@@ -247,11 +225,12 @@ def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None, t
     if not rest:
         os.write(log, f"{' '.join(map(str, architectures(library)))}\n".encode())
         return 0
-    source, output, preprocess, *options = rest
+    source, output, folders, *options = rest
     try:
-        done, messages = compile_half(library, builtins, source, output, preprocess, options, headers, threads)
-    except PreprocessorError as error:
-        done, messages = False, error.output
+        if reason := kind.refusal(_read(source), folders):
+            os.write(log, f"error: {kind.ONLY_NVCC}{reason}\n".encode(errors="surrogateescape"))
+            return 1
+        done, messages = compile_half(library, builtins, source, output, options, headers, threads)
     except OSError as error:
         done, messages = False, f"nvrtc: error: {error}\n"
     with open(log, "wb", closefd=False) as file:

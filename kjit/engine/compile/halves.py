@@ -1,283 +1,495 @@
 """The device half (for NVRTC) and the host half (for a C++ compiler) of a preprocessed CUDA unit.
 
-Both halves are the whole unit, rewritten; nvcc does the same with programs of its own. The preprocessor's line markers
-are kept, so that errors name the user's lines.
+nvcc preprocesses a unit twice, for the host and for a device, and rewrites both results with a front end of its own.
+kjit preprocesses it with the same macros and headers; NVRTC then has the same front end, and the C++ compiler needs one
+only for what is not C++: kernels, device functions and launches. The preprocessor's line markers are kept, so that
+errors name the user's lines.
 
-**The device half** keeps host functions, because their launches instantiate the kernels: NVRTC puts every kernel into
-the cubin without a list of names. NVRTC accepts host functions in system headers only, so every line is marked as part
-of one, except the bodies of the op's own device code. `constexpr` functions become `__host__ __device__`, since kernels
-may call them (nvcc's `--expt-relaxed-constexpr`).
+**The device half** is the unit itself. Its host functions instantiate the kernels that they launch, so that NVRTC puts
+every kernel into the cubin without a list of names. NVRTC declares some names itself; their declarations in headers of
+the C++ library and of CUDA are removed. `kjit_rtc/device.h` gives it the keywords and builtins of GCC.
 
-**The host half** only declares kernels and device functions. A launch takes the kernel's address, which is an undefined
-symbol of the object; kernels_object.py defines it. A launch in angle brackets becomes a call.
+**The host half** has the unit's host code, unchanged. A kernel is a function that passes its arguments to the CUDA
+runtime (`kjit_rtc/host.h`), as by nvcc; a launch in angle brackets is a call of it; device functions have no bodies.
+Text is split into tokens for that: literals, comments and line markers are no code. `NotUnderstoodError` is raised for
+a kernel or a launch that is not of a known form.
 
 Few imports: it starts twice for every compiled unit.
 """
 
 from __future__ import annotations
 
-import bisect
 import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 # A pattern that begins with literal text is searched for much faster than others.
-_MARKER = re.compile(r'\n(# \d+ "(?:\\.|[^"\\])*").*')
-_CONSTEXPR = re.compile(r"const(?:expr|eval)(?!\w)")
+_MARKER = re.compile(r'\n# (?P<line>\d+) "(?P<file>(?:\\.|[^"\\])*)"(?P<flags>.*)')
 _STRING = (
     r"""(?P<string>(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|"""
     r"""'(?:\\.|[^'\\\n])+'))"""
 )
-_PIECE = re.compile(
+_NUMBER = r"(?P<number>\.?\d(?:[eEpP][+-]|'\w|[\w.])*)"
+_TOKEN = re.compile(
     rf"""(?P<space>\s+|^\#.*$)
     |{_STRING}
-    |(?P<number>\.?\d(?:[eEpP][+-]|'[\w]|[\w.])*)
+    |{_NUMBER}
     |(?P<name>[^\x00-\x23%-@\[-^`\x7b-\x7f][\w$]*)
-    |(?P<sign>::|->|<<<|>>>|<=>|<<|<=|[\s\S])""",
+    |(?P<sign>::|->|\.\.\.|<<<|>>>|<=>|<<|<=|&&|[\s\S])""",
     re.VERBOSE | re.MULTILINE,
 )
-_BRACKET = re.compile(rf"{_STRING}|[][(){{}}]|^\#.*$", re.MULTILINE)
-_ANNOTATION = re.compile(r"__(?:global|device)__")
-_KERNEL = re.compile(r"__global__")
-_TEMPLATE = re.compile(r"\btemplate\s*<")
-_WITH_PARENTHESES = re.compile(r"\b__\w+\s*\((?:[^()]|\([^()]*\))*\)")  # `__launch_bounds__(128)`
-_NO_RESULT = re.compile(r"\b(?:void|auto)\b")
-_FIRST = re.compile(r"\s*(.)")
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
+_BRACKET = re.compile(rf"{_STRING}|(?<![\w$]){_NUMBER}|[][(){{}}]|^\#.*$", re.MULTILINE)
+
+# CUDA's annotations after preprocessing, launches, and what separates statements.
+_SITE = re.compile(
+    rf"{_STRING}|(?<![\w$]){_NUMBER}|^\#.*$"
+    # Annotations of a deduction guide, which the C++ compiler rejects there.
+    r"|(?P<guide>(?:__attribute__\(\((?:host|device)\)\)\s*)+(?=(?:explicit\s+)?\w+\s*\([^;{}]*\)\s*->))"
+    r"|(?P<annotation>__attribute__\(\((?P<space>global|device|managed)\)\))"
+    r"|(?P<bounds>__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\()"
+    r"|(?P<launch><<<)|(?P<end>[;{}])",
+    re.MULTILINE,
+)
+_CANDIDATE = re.compile(r"\(\((?:global|device|managed)\)\)|<<<")
+_CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|<<<|\)\s*->")
+_BOUNDS = re.compile(r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(")
+# Headers of the C library that only add checks to its functions, with builtins of GCC (_FORTIFY_SOURCE).
+_FORTIFIED = re.compile(
+    r"/bits/(?:strings?_fortified|\w+2(?:-decl)?|stdlib|unistd(?:-decl)?|syslog|error|setjmp2|wchar2(?:-decl)?)\.h$"
+)
+# Arrays without elements at the ends of the C library's structures.
+_FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ |unsigned |struct )*\w+ +\w+ *)\[0?\];", re.MULTILINE)
+# Declarations of functions of the C++ library, without the library's `constexpr`.
+_REDECLARED = re.compile(
+    r"^(?:template\s*<[^;{}]*>\s*)?extern [^;{}]*__attribute__\(\(cudart_builtin\)\)[^;{}]*;", re.MULTILINE
+)
+_FOR_HOST = re.compile(r"__attribute__\(\(host\)\)|\bconst(?:expr|eval)\b")
 # A parenthesis after one of these names does not open a list of parameters.
 _WITH_ARGUMENT = frozenset(
     ("decltype", "alignas", "__attribute__", "__attribute", "explicit", "requires", "noexcept", "typeof", "__typeof__")
 )
-# CUDA's annotations after preprocessing.
-_SPACE = re.compile(r"__attribute__\(\((?:global|device)\)\)")
-_FOR_HOST = re.compile(r"__attribute__\(\(host\)\)|\bconst(?:expr|eval)\b")
-_ATTRIBUTE = re.compile(
-    r"__attribute__\(\((?:global|device|host|shared|constant|managed|device_builtin|device_builtin_texture_type|"
-    r"device_builtin_surface_type|cudart_builtin|nv_pure|grid_constant)\)\)"
-)
-_BOUNDS = re.compile(
-    r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)"
-    r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)\)"
-)
-# A keyword of CUDA, but not in `[[__gnu__::__noinline__]]` and `__attribute__((__noinline__))`.
-_NOINLINE = re.compile(r"__noinline__(?<![:(\w]__noinline__)(?<!, __noinline__)(?!\w)")
-# Only nvcc supports these: managed variables, runtime functions that take a variable by name, and device lambdas.
-_MANAGED = "__attribute__((managed))"
-_BY_SYMBOL = re.compile(r"cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size))(?=\s*[<(])")
-_DEVICE_LAMBDA = re.compile(r"\](?:\s|^\#.*$)*__attribute__\(\(device\)\)", re.MULTILINE)
-_LAST_MARKER = re.compile(r'\n?(# \d+ "(?:\\.|[^"\\])*").*')
-# Line markers and line ends: all that remains of a removed body.
+_LAMBDA = re.compile(r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)", re.MULTILINE)
+# Line markers and line ends: all that remains of removed text.
 _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
-_INSTANTIATED = re.compile(r"(?:\s|^\#.*$)*(?:extern\s+)?template(?:\s|^\#.*$|__attribute__\(\(\w+\)\))*", re.MULTILINE)
-_LAUNCH = re.compile(_STRING + r"|(?P<launch><<<)")
-_ANONYMOUS = re.compile(_STRING + r"|\bnamespace(?P<space>(?:\s|^\#.*$)*)\{", re.MULTILINE)
-# The head of a generic lambda: one with `auto` or `<typename T>`.
-_GENERIC = re.compile(
-    _STRING
-    + r"|(?P<lambda>\[[^][;{}]*\]\s*(?:<\s*(?:typename|class|auto)\b|\((?:[^(){};]|\([^(){};]*\))*?\bauto\b)[^{;]*)"
-)
-_BOTH = "__host__ __device__ "
+_BEFORE_LAUNCH = frozenset(("return", "else", "do", "co_return", "throw", "case", "default", "and", "or", "not"))
 
-# Assembler names of functions in the C library, and assembler directives in GCC's.
-_FOR_ASSEMBLER = re.compile(r'__asm__ ?\("" "\w+"\)|__asm \("\.globl \w+"\)')
-# Values of enumerations in GCC 15's <ios>, with an attribute that NVRTC rejects there.
+# Names that NVRTC declares, in namespace std too where headers of CUDA do.
+_MATH = "|".join(
+    [
+        "abs",
+        "fabs",
+        "ceil",
+        "floor",
+        "sqrt",
+        "pow",
+        "log",
+        "log10",
+        "fmod",
+        "modf",
+        "exp",
+        "frexp",
+        "ldexp",
+        "asin",
+        "sin",
+        "sinh",
+        "acos",
+        "cos",
+        "cosh",
+        "atan",
+        "atan2",
+        "tan",
+        "tanh",
+        "acosh",
+        "asinh",
+        "atanh",
+        "cbrt",
+        "copysign",
+        "erf",
+        "erfc",
+        "exp2",
+        "expm1",
+        "fdim",
+        "fma",
+        "fmax",
+        "fmin",
+        "hypot",
+        "ilogb",
+        "lgamma",
+        "llrint",
+        "llround",
+        "log1p",
+        "log2",
+        "logb",
+        "lrint",
+        "lround",
+        "nearbyint",
+        "nextafter",
+        "remainder",
+        "remquo",
+        "rint",
+        "round",
+        "scalbln",
+        "scalbn",
+        "tgamma",
+        "trunc",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "signbit",
+        "isnormal",
+        "isgreater",
+        "isgreaterequal",
+        "isless",
+        "islessequal",
+        "islessgreater",
+        "isunordered",
+    ]
+)
+_OVERLOAD = re.compile(rf"\bconstexpr(\s+(?:float|double|long double|bool|int|long|long long)\s+(?:{_MATH})\s*\()")
+_USING = re.compile(rf"\busing std::(?:{_MATH});")
+_VECTOR = re.compile(
+    r"^(?:struct\s(?:(?![{;]).)*?\b\w+\s*\{.*?\};|typedef\s(?:(?!;).)*?\b\w+\s*;)", re.MULTILINE | re.DOTALL
+)
+_DIM3 = re.compile(r"\bdim3\b")
+_PACK = re.compile(r"(\w+)<(?:(\w+), *)?__integer_pack\(((?:[^()]|\([^()]*\))*)\)\.\.\.>")
+_COMPLEX = re.compile(r"__complex__\s+(float|double|long double)\b")
+# Values of enumerations in GCC 15's <ios>, with an attribute that NVRTC rejects there; GCC's type of a literal.
 _UNUSED_VALUE = re.compile(r"(_S_\w+) __attribute__\(\(__unused__\)\) =")
+_BFLOAT = re.compile(r"(?:__)?decltype\(0\.0bf16\)")
+# The numbers of GCC's own types, with literals that NVRTC does not read.
+_LIMITS = re.compile(r"^(__extension__ template<> struct numeric_limits<(_Float\d+x?)>) .*", re.MULTILINE)
+_OF_LIBRARY = re.compile(r"/c\+\+/|/cuda/std/")
+# Friends by names that a using-declaration brings into Thrust's namespace.
+_FRIEND = re.compile(r"\bfriend class (thrust::\w+;)")
 # In GCC's <ranges>, a default member initializer of an inner class that NVRTC rejects.
 _OF_ITSELF = "_OuterIter _M_i = _OuterIter();"
-# Declarations of templates of `std` in CUDA's C++ library, which expects no other C++ library under NVRTC.
-_TUPLES = re.compile(
-    r"template\s*<(?:size_t _Ip, )?class\.\.\. _Tp>(\s*)struct (?:tuple_size|tuple_element);(?=[^{}]*template)"
+_CHANGED = re.compile(
+    r'/(?:(?P<math>cmath|bits/std_abs\.h)|(?P<globals>c\+\+/[^"]*math\.h)|(?P<vectors>vector_types\.h))$'
 )
 
-# Pragmas that nvcc passes on to GCC, and NVRTC would warn about. Of `unroll` nvcc warns too.
-_OF_GCC = re.compile(r"\n#pragma GCC (?!unroll)[^\n]*")
+
+class NotUnderstoodError(Exception):
+    """Code that only nvcc can be trusted with.
+
+    Attributes:
+        file: of the code, as the line markers name it.
+        line: from one.
+    """
+
+    def __init__(self, text: str, unit: str, position: int) -> None:
+        super().__init__(text)
+        self.file, self.line = place(unit, position)
+
+
+def place(unit: str, position: int) -> tuple[str, int]:
+    """The file and the line of a position in a preprocessed unit."""
+    for marker in _markers_before(unit, position):
+        file = re.sub(r"\\(.)", r"\1", marker["file"])
+        return file, int(marker["line"]) + unit.count("\n", marker.end(), position) - 1
+    return "", 1
+
+
+def _markers_before(unit: str, position: int) -> Iterator[re.Match[str]]:
+    at = position
+    while (at := unit.rfind("\n# ", 0, at)) >= 0:
+        if (marker := _MARKER.match(unit, at)) is not None:
+            yield marker
+
+
+class _Piece:
+    """The text between a line marker and the next one: `unit[begin:end]`."""
+
+    __slots__ = ("begin", "end", "file", "is_system")
+
+    def __init__(self, begin: int, end: int, file: str, is_system: bool) -> None:
+        self.begin = begin
+        self.end = end
+        self.file = file
+        self.is_system = is_system
+
+
+def _pieces(unit: str) -> Iterator[_Piece]:
+    """All of a unit that begins with a line end, in order."""
+    begin, file, is_system = 0, "", False
+    for marker in _MARKER.finditer(unit):
+        yield _Piece(begin, marker.start(), file, is_system)
+        begin, file, is_system = marker.end(), marker["file"], " 3" in marker["flags"]
+    yield _Piece(begin, len(unit), file, is_system)
 
 
 def device_half(unit: str) -> str:
     """The preprocessed `unit`, rewritten for NVRTC."""
-    unit = _OF_GCC.sub("\n", unit)
-    unit = _FOR_ASSEMBLER.sub("", unit).replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};")
-    if "_S_noreplace" in unit:
-        unit = _UNUSED_VALUE.sub(r"\1 =", unit)
-    if "tuple_size;" in unit:
-        unit = _TUPLES.sub(r"\1", unit)
-    pieces = []
+    unit = f"\n{unit}"
+    kept: list[str] = []
     start = 0
-    for match in _CONSTEXPR.finditer(unit):
-        if not _is_part(unit[match.start() - 1 : match.start()]) and _is_function(unit, match.end()):
-            pieces += [unit[start : match.start()], _BOTH]
-            start = match.start()
-    pieces.append(unit[start:])
-    return _marked("".join(["\n", *pieces]))[1:]
+    for piece in _pieces(unit):
+        text = unit[piece.begin : piece.end]
+        if (changed := _without_clashes(piece.file, text)) is not text:
+            kept += [unit[start : piece.begin], changed]
+            start = piece.end
+    kept.append(unit[start:])
+    return "".join(kept)[1:]
 
 
-def _marked(unit: str) -> str:
-    """`unit` with every line marked as part of a system header, except the bodies of the op's own kernels and device
-    functions: there NVRTC prints warnings, and rejects calls of host functions."""
-    markers = list(_MARKER.finditer(unit))
-    places = [marker.end() for marker in markers]
-    bodies = [part for body in _bodies(unit, markers, places, _is_own) for part in _around_heads(unit, *body)]
-    pieces = []
-    start = 0
-
-    def copy(to: int, *, is_in_body: bool) -> None:
-        text = unit[start:to]
-        pieces.append(text if is_in_body else _MARKER.sub(r"\n\1 3", text))
-
-    for begin, end in bodies:
-        copy(begin, is_in_body=False)
-        start = begin
-        pieces.append(_marker_at(unit, markers, places, begin))
-        copy(end, is_in_body=True)
-        start = end
-        pieces.append(_marker_at(unit, markers, places, end).replace('"\n', '" 3\n'))
-    copy(len(unit), is_in_body=False)
-    return "".join(pieces)
-
-
-def _bodies(
-    unit: str, markers: list[re.Match[str]], places: list[int], is_own: Callable[[re.Match[str]], bool]
-) -> list[tuple[int, int]]:
-    """The bodies of kernels and device functions in files whose line markers satisfy `is_own`."""
-    bodies: list[tuple[int, int]] = []
-    end = 0
-    for match in _ANNOTATION.finditer(unit):
-        marker = markers[bisect.bisect(places, match.start()) - 1] if places else None
-        if marker is None or match.start() < end or not is_own(marker):
-            continue
-        function = _device_function(unit, match.start())
-        if function is not None:
-            bodies.append((function.body, function.end))
-            end = function.end
-    return bodies
+def _without_clashes(file: str, text: str) -> str:
+    """The text of a header without what NVRTC declares itself, and without GCC's keywords that no macro can replace."""
+    if (named := _CHANGED.search(file)) is not None:
+        if named["math"]:
+            return _OVERLOAD.sub(r"\1", text)
+        if named["globals"]:
+            return _USING.sub("", text)
+        return _VECTOR.sub(lambda match: match[0] if _DIM3.search(match[0]) else "\n" * match[0].count("\n"), text)
+    if _FORTIFIED.search(file):
+        return "\n" * text.count("\n")
+    if "__integer_pack" in text and _OF_LIBRARY.search(file):
+        text = _PACK.sub(_sequence, text)
+    if "__complex__" in text and _OF_LIBRARY.search(file):
+        text = _COMPLEX.sub(lambda match: f"::kjit_rtc::complex_{match[1].replace(' ', '_')}", text)
+    if "__unused__)) =" in text and _OF_LIBRARY.search(file):
+        text = _UNUSED_VALUE.sub(r"\1 =", text)
+    if "0.0bf16" in text:
+        text = _BFLOAT.sub("::kjit_rtc::Bfloat", text)
+    if "numeric_limits<_Float" in text and _OF_LIBRARY.search(file):
+        text = _LIMITS.sub(r"\1 : numeric_limits<\2::type> {};", text)
+    if "/thrust/" in file:
+        text = _FRIEND.sub(r"friend \1", text)
+    if "/include/" in file and not _OF_LIBRARY.search(file) and _FLEXIBLE.search(text):
+        text = _FLEXIBLE.sub(r"\1[1];", text)
+    return text.replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};") if _OF_ITSELF in text else text
 
 
-def device_lines(unit: str, is_own: Callable[[str], bool] | None = None) -> Iterator[tuple[str, int, str]]:
-    """The lines of kernels and device functions in the device half of a preprocessed unit, each as file, number, text.
+def _sequence(match: re.Match[str]) -> str:
+    name, type_, count = match.groups()
+    if type_ is None:
+        return f"::kjit_rtc::sequence<{name}, {count}>"
+    return f"::kjit_rtc::typed_sequence<{name}, {type_}, {count}>"
 
-    Args:
-        is_own: whether to include the file of this name; None for the op's own files.
+
+def host_half(unit: str) -> str:
+    """The preprocessed `unit`, rewritten for a C++ compiler.
+
+    Raises:
+        NotUnderstoodError: it has code that only nvcc compiles, or a kernel or a launch of an unknown form.
+    """
+    return _HostHalf(f"\n{unit}").text()[1:]
+
+
+class _HostHalf:
+    """The rewriter of one unit."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._kept: list[str] = []
+        self._start = 0  # of the text that has not been copied
+        self._statement = 0
+
+    def text(self) -> str:
+        cuda = ""
+        for piece in _pieces(self._unit):
+            if not cuda and piece.file.endswith("/cuda_runtime.h"):
+                cuda = piece.file.removesuffix("cuda_runtime.h")
+            is_of_cuda = bool(cuda) and piece.file.startswith(cuda)
+            if is_of_cuda and piece.file.endswith("/crt/math_functions.h"):
+                for match in _REDECLARED.finditer(self._unit, piece.begin, piece.end):
+                    self._replace(match.start(), match.end(), "")
+                continue
+            candidate = _CANDIDATE_OF_CUDA if is_of_cuda else _CANDIDATE
+            # In the op's own files, every statement is looked at; in others, those with something of CUDA.
+            if not piece.is_system or candidate.search(self._unit, piece.begin, piece.end):
+                self._look(max(piece.begin, self._start), piece.end, is_of_cuda=is_of_cuda)
+        self._kept.append(self._unit[self._start :])
+        return "".join(self._kept)
+
+    def _look(self, begin: int, end: int, *, is_of_cuda: bool) -> None:
+        unit = self._unit
+        for site in _SITE.finditer(unit, begin, end):
+            if site.start() < self._start:
+                continue
+            if site["end"]:
+                self._statement = site.end()
+            elif site["launch"]:
+                self._launch(site.start())
+            elif site["guide"]:
+                self._replace(site.start(), site.end(), "")
+            elif site["bounds"]:
+                self._remove_attribute(site.start())
+            elif site["annotation"]:
+                if site["space"] == "managed":
+                    raise NotUnderstoodError("only nvcc registers __managed__ variables", unit, site.start())
+                if not is_of_cuda and self._is_lambda(site.start()):
+                    raise NotUnderstoodError("only nvcc compiles __device__ lambdas", unit, site.start())
+                if site["space"] == "global":
+                    self._kernel(site.start())
+                elif not is_of_cuda:  # CUDA's device functions are inline
+                    self._device_function(site.start())
+
+    def _is_lambda(self, position: int) -> bool:
+        bracket = self._unit.rfind("]", 0, position)
+        return bracket >= 0 and _LAMBDA.match(self._unit, bracket) is not None
+
+    def _remove_attribute(self, position: int) -> None:
+        self._replace(position, _after_bracket(self._unit, position + len("__attribute__")), "")
+
+    def _replace(self, begin: int, end: int, text: str) -> None:
+        """Replace text by `text` and the lines that it had."""
+        lines = _LINES.findall(self._unit, begin, end)
+        self._kept += [self._unit[self._start : begin], text, *lines]
+        self._start = end
+
+    def _device_function(self, position: int) -> None:
+        found = _function(self._unit, position)
+        if found is None or found.is_for_host or found.is_deduced:
+            return
+        # A member that is defined outside its class cannot be declared there again.
+        begin = max(self._statement, self._start) if found.is_member else found.body
+        self._replace(begin, found.end, ";")
+
+    def _kernel(self, position: int) -> None:
+        found = _function(self._unit, position)
+        if found is None:
+            return  # a declaration
+        for bounds in _BOUNDS.finditer(self._unit, position, found.parameters):
+            self._remove_attribute(bounds.start())
+        tokens = list(_tokens(self._unit, found.parameters + 1, found.close))
+        names: list[str] = []
+        for parameter in _split(tokens):
+            name, is_missing = _name_of(parameter)
+            if name is None:
+                raise NotUnderstoodError("only nvcc understands the parameters of this kernel", self._unit, position)
+            if is_missing:
+                name = f"kjit_parameter{len(names)}"
+                at = _end_of_type(parameter)
+                self._kept += [self._unit[self._start : at], f" {name}"]
+                self._start = at
+            names.append(f"{name}..." if any(token[1] == "..." for token in parameter) else name)
+        types = ", ".join(
+            f"decltype({name.removesuffix('...')}){name[len(name.removesuffix('...')) :]}" for name in names
+        )
+        arguments = ", ".join(["&kjit_kernel", *names])
+        body = (
+            f"{{ __attribute__((used)) static ::kjit_rtc::Kernel<{types}> kjit_kernel; "
+            f"::kjit_rtc::launch({arguments}); }}"
+        )
+        self._replace(found.body, found.end, body)
+
+    def _launch(self, position: int) -> None:
+        """Turn `kernel<<<configuration>>>(arguments)` into what nvcc makes of it: the configuration is pushed, and the
+        kernel's function, which pops it, is called."""
+        unit = self._unit
+        configuration = position + len("<<<")
+        end = configuration
+        while (found := _TOKEN.match(unit, end)) is not None and found[0] != ">>>":
+            if found[0] in (";", "<<<", ")", "]", "}"):
+                found = None
+                break
+            end = _after_bracket(unit, end) if found[0] in _CLOSES else found.end()
+        tokens = list(_tokens(unit, max(self._statement, self._start), position))
+        if tokens and tokens[-1][1] == "operator" and found is None:
+            return
+        begin = _begin_of_callee(tokens)
+        after = next(_tokens(unit, end + len(">>>"), len(unit)), None) if found is not None else None
+        if found is None or begin is None or after is None or after[1] != "(":
+            raise NotUnderstoodError("only nvcc understands this launch", unit, position)
+        self._kept += [
+            unit[self._start : begin],
+            f"(::__cudaPushCallConfiguration({unit[configuration:end]})) ? (void)0 : ",
+            unit[begin:position],
+        ]
+        self._start = end + len(">>>")
+
+
+# A token: its kind (a group of `_TOKEN`), its text, and its begin and end in the unit.
+_Token = tuple[str, str, int, int]
+
+
+def _tokens(unit: str, begin: int, end: int) -> Iterator[_Token]:
+    """The tokens of a part of a unit, without space and line markers."""
+    for match in _TOKEN.finditer(unit, begin, end):
+        kind = "string" if match.lastgroup == "fence" else str(match.lastgroup)
+        if kind != "space":
+            yield kind, match[0], match.start(), match.end()
+
+
+class _Function:
+    """A function that is defined.
+
+    Attributes:
+        parameters: the position of the parenthesis that opens its parameters.
+        close: that of the one that closes them.
+        body: that of its opening brace, or of the colon before it.
+        end: the position after its closing brace.
+        is_member: it is a member, defined outside its class.
+        is_for_host: host code may call it, or evaluate it at compile time (`constexpr`).
+        is_deduced: its result type is that of its body (`auto`).
     """
 
-    def is_included(marker: re.Match[str]) -> bool:
-        return _is_own(marker) if is_own is None else is_own(_place_of(marker)[0])
+    __slots__ = ("body", "close", "end", "is_deduced", "is_for_host", "is_member", "parameters")
 
-    unit = f"\n{unit}"
-    markers = list(_MARKER.finditer(unit))
-    places = [marker.end() for marker in markers]
-    for begin, end in _bodies(unit, markers, places, is_included):
-        marker = markers[bisect.bisect(places, begin) - 1]
-        file, line = _place_of(marker)
-        line += unit.count("\n", marker.end(), begin) - 1
-        for text in unit[begin:end].split("\n"):
-            if (inner := _MARKER.match(f"\n{text}")) is not None:
-                file, line = _place_of(inner)
-                continue
-            yield file, line, text
-            line += 1
+    def __init__(
+        self, parameters: int, close: int, body: int, end: int, is_member: bool, is_for_host: bool, is_deduced: bool
+    ) -> None:
+        self.parameters = parameters
+        self.close = close
+        self.body = body
+        self.end = end
+        self.is_member = is_member
+        self.is_for_host = is_for_host
+        self.is_deduced = is_deduced
 
 
-def kernels_with_results(unit: str) -> Iterator[tuple[str, int]]:
-    """The kernels in the op's own files whose return type is not void, each as file and line."""
-    unit = f"\n{unit}"
-    markers = list(_MARKER.finditer(unit))
-    places = [marker.end() for marker in markers]
-    for match in _KERNEL.finditer(unit):
-        marker = markers[bisect.bisect(places, match.start()) - 1] if places else None
-        function = _device_function(unit, match.start())
-        if marker is None or function is None or not _is_own(marker):
-            continue
-        head = unit[function.begin : function.body]
-        if (template := _TEMPLATE.search(head)) is not None:
-            head = head[_after_arguments(head, template.end() - 1) :]
-        if _NO_RESULT.search(_WITH_PARENTHESES.sub("", head).partition("(")[0]) is None:
-            file, line = _place_of(marker)
-            yield file, line + unit.count("\n", marker.end(), match.start()) - 1
-
-
-def by_file(unit: str) -> Iterator[tuple[str, str]]:
-    """The parts of a preprocessed unit, each with the name of its file."""
-    unit = f"\n{unit}"
-    markers = list(_MARKER.finditer(unit))
-    for marker, following in zip(markers, [*markers[1:], None], strict=True):
-        end = len(unit) if following is None else following.start()
-        yield _place_of(marker)[0], unit[marker.end() : end]
-
-
-def _place_of(marker: re.Match[str]) -> tuple[str, int]:
-    """The file and the number of the line after a line marker."""
-    _, number, name = marker[1].split(" ", 2)
-    return re.sub(r"\\(.)", r"\1", name[1:-1]), int(number)
-
-
-def _around_heads(unit: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of a body without the heads of generic lambdas: outside system headers, NVRTC treats the bodies of
-    such lambdas as host code."""
-    for match in _GENERIC.finditer(unit, begin, end):
-        if match["lambda"] is not None:
-            yield begin, match.start()
-            begin = match.end()
-    yield begin, end
-
-
-def _is_own(marker: re.Match[str]) -> bool:
-    """Whether the lines after a line marker are the op's own."""
-    name = marker[1].partition('"')[2]
-    return not name.startswith("<") and "3" not in marker[0][len(marker[1]) + 1 :].split()
-
-
-def _marker_at(unit: str, markers: list[re.Match[str]], places: list[int], position: int) -> str:
-    """A line marker for the line that contains `position`."""
-    marker = markers[bisect.bisect(places, position) - 1]
-    hash_sign, number, name = marker[1].split(" ", 2)
-    line = int(number) + unit.count("\n", marker.end(), position) - 1
-    return f"\n{hash_sign} {max(line, 0)} {name}\n"
-
-
-def _is_part(character: str) -> bool:
-    """Whether a character can be part of a name."""
-    return character.isalnum() or character == "_"
-
-
-def _is_function(unit: str, position: int) -> bool:
-    """Whether the declaration at `position`, after `constexpr`, is that of a function."""
+def _function(unit: str, position: int) -> _Function | None:
+    """The function that the annotation at `position` applies to, if it has a body."""
+    begin = max(unit.rfind(sign, 0, position) for sign in ";{}") + 1
     before = ""
-    is_qualified = False
-    while (match := _PIECE.match(unit, position)) is not None:
-        text, position = match[0], match.end()
-        if match.lastgroup == "space":
+    parameters = close = -1
+    is_member = is_for_host = is_auto = has_result = False
+    while (found := _TOKEN.match(unit, position)) is not None:
+        text, at, position = found[0], found.start(), found.end()
+        if found.lastgroup == "space":
             continue
-        if match.lastgroup == "name":
-            if text == "operator":
-                return True
-        elif text == "(":
-            if before in _WITH_ARGUMENT:
-                position = _after_bracket(unit, position - 1)
-            elif is_qualified and _follows(unit, _after_bracket(unit, position - 1)) == ";":
-                return False  # a class's constant: `constexpr Order Order::less(1);`
-            else:
-                # A star begins the name of a pointer: `int (*table[])(int)`.
-                first = _follows(unit, position)
-                return before != "" and first not in "*&" and not first.isdigit()
-        elif text == "<" and before not in ("", "operator"):
-            position = _after_arguments(unit, position - 1)
-            text = "name"
-        elif text == "[" and unit.startswith("[", position):
-            position = _after_bracket(unit, position - 1)
-            continue
-        elif text not in ("::", "*", "&", "~", "..."):
-            return False
-        is_qualified = before == "::" if match.lastgroup == "name" else is_qualified
+        if text == "(" and found.lastgroup == "sign":
+            position = _after_bracket(unit, at)
+            if before not in _WITH_ARGUMENT and before != "operator" and parameters < 0:
+                parameters, close = at, position - 1
+                is_for_host = _FOR_HOST.search(unit, begin, at) is not None
+            text = ")"
+        elif text == "<" and parameters < 0 and before != "operator":
+            position = _after_arguments(unit, at)
+        elif text in (";", "=", "}") and found.lastgroup == "sign" and before != "operator":
+            return None
+        elif text == "{" or (text == ":" and parameters >= 0):
+            if parameters < 0:
+                return None
+            brace = at if text == "{" else _after_initializers(unit, position)
+            end = _after_bracket(unit, brace)
+            return _Function(parameters, close, at, end, is_member, is_for_host, is_auto and not has_result)
+        elif parameters < 0:
+            is_auto = is_auto or text == "auto"
+            if text != "::":
+                is_member = before == "::" and found.lastgroup == "name"
+        elif text == "->":
+            has_result = True
         before = text
-    return False
+    return None
 
 
-def _follows(unit: str, position: int) -> str:
-    """The first character at or after `position` that is not a space."""
-    match = _FIRST.match(unit, position)
-    return "" if match is None else match[1]
+def _after_initializers(unit: str, position: int) -> int:
+    """The position of the brace that opens a constructor's body; `position` is after the colon."""
+    before = ""
+    while (found := _TOKEN.match(unit, position)) is not None:
+        text, at, position = found[0], found.start(), found.end()
+        if found.lastgroup == "space":
+            continue
+        if text == "{" and before in (")", "}"):
+            return at
+        if text in ("(", "{"):
+            position = _after_bracket(unit, at)
+            text = _CLOSES[text]
+        before = text
+    return len(unit)
 
 
 def _after_bracket(unit: str, position: int) -> int:
@@ -297,7 +509,7 @@ def _after_bracket(unit: str, position: int) -> int:
 def _after_arguments(unit: str, position: int) -> int:
     """The position after the template arguments that begin with the `<` at `position`."""
     depth = 0
-    while (match := _PIECE.match(unit, position)) is not None:
+    while (match := _TOKEN.match(unit, position)) is not None:
         text = match[0]
         if text in _CLOSES and match.lastgroup == "sign":
             position = _after_bracket(unit, position)
@@ -314,140 +526,158 @@ def _after_arguments(unit: str, position: int) -> int:
     return len(unit)
 
 
-def host_half(unit: str, *, is_for_clang: bool = False) -> str:
-    """The preprocessed `unit`, rewritten for a C++ compiler: kernels and device functions without bodies.
+_FUNDAMENTAL = frozenset(
+    (
+        *("void", "bool", "char", "wchar_t", "char8_t", "char16_t", "char32_t", "short", "int", "long", "signed"),
+        *("unsigned", "float", "double", "auto", "__int128", "__int128_t", "_Float16", "__bf16"),
+    )
+)
+_QUALIFIERS = frozenset(
+    (
+        *("const", "volatile", "__restrict__", "__restrict", "restrict", "typename", "register"),
+        *("struct", "class", "union", "enum"),
+    )
+)
 
-    clang rejects an undefined function in an anonymous namespace if a type of such a namespace is in its signature. For
-    clang, these namespaces therefore get the name that compilers give them in symbols.
-    """
-    pieces = []
-    start = 0
-    for match in _SPACE.finditer(unit):
-        if match.start() < start:
+
+def _split(tokens: list[_Token]) -> list[list[_Token]]:
+    """The parameters of a function, each without its default value; empty for `(void)`."""
+    found: list[list[_Token]] = [[]]
+    depth = angles = 0
+    is_default = False
+    for token in tokens:
+        text = token[1]
+        if token[0] == "sign":
+            depth += (text in _CLOSES) - (text in ")]}")
+            if depth == 0 and text == "<":
+                angles += 1
+            elif depth == 0 and text in (">", ">>>"):
+                angles -= len(text)
+            elif depth == angles == 0 and text == ",":
+                found.append([])
+                is_default = False
+                continue
+            elif depth == angles == 0 and text == "=":
+                is_default = True
+        if not is_default:
+            found[-1].append(token)
+    return [] if [token[1] for each in found for token in each] in ([], ["void"]) else found
+
+
+def _name_of(parameter: list[_Token]) -> tuple[str | None, bool]:
+    """The name of a parameter, and whether it has none; None if its declaration is not understood."""
+    words = _without_attributes(parameter)
+    for index, (_, text, _, _) in enumerate(words[:-1]):
+        # A pointer to a function or an array: `void (*name)(int)`.
+        if text == "(" and words[index + 1][1] in ("*", "&") and (index == 0 or words[index - 1][1] != "decltype"):
+            names = [each for each in words[index + 2 :] if each[0] == "name" and each[1] not in _QUALIFIERS]
+            following = words[words.index(names[0]) + 1][1] if names and names[0] is not words[-1] else ""
+            return (names[0][1], False) if following == ")" else (None, False)
+    while words and words[-1][1] == "]":
+        opened = next((at for at in range(len(words) - 1, -1, -1) if words[at][1] == "["), 0)
+        words = words[:opened]
+    if not words:
+        return None, False
+    kind, text, _, _ = words[-1]
+    types = [each for each in words[:-1] if each[1] not in _QUALIFIERS and each[1] != "..."]
+    is_elaborated = len(words) > 1 and words[-2][1] in ("struct", "class", "union", "enum", "typename", "::")
+    if kind == "name" and text not in _FUNDAMENTAL | _QUALIFIERS and types and not is_elaborated:
+        return text, False
+    is_type = kind == "name" or text in (">", "*", "&", "&&", "...", ")")
+    return ("" if is_type else None), True
+
+
+def _without_attributes(tokens: list[_Token]) -> list[_Token]:
+    kept: list[_Token] = []
+    index = 0
+    while index < len(tokens):
+        text = tokens[index][1]
+        if text in ("__attribute__", "alignas", "__attribute") or (
+            text == "[" and tokens[index + 1 : index + 2] and tokens[index + 1][1] == "["
+        ):
+            depth = 0
+            while index < len(tokens):
+                depth += (tokens[index][1] in _CLOSES) - (tokens[index][1] in ")]}")
+                index += 1
+                if depth == 0 and tokens[index - 1][1] in ")]}":
+                    break
             continue
-        begin = max(unit.rfind(sign, 0, match.start()) for sign in ";{}") + 1
-        if _INSTANTIATED.fullmatch(unit, begin, match.start()) is not None:
-            # An explicit instantiation: without bodies there is nothing to instantiate.
-            end = unit.find(";", match.end())
-            pieces += [unit[start:begin], *_LINES.findall(unit, begin, end)]
-            start = end
+        kept.append(tokens[index])
+        index += 1
+    return kept
+
+
+def _end_of_type(parameter: list[_Token]) -> int:
+    return _without_attributes(parameter)[-1][3]
+
+
+def _begin_of_callee(tokens: list[_Token]) -> int | None:
+    """The position of the expression that ends with the last of `tokens` and is called; None if that is not clear."""
+    index = len(tokens) - 1
+    while index >= 0:
+        kind, text, _, _ = tokens[index]
+        if text in (">", ">>>") and kind == "sign":
+            index = _opening_angle(tokens, index) - 1
+            if index < 0 or tokens[index][0] != "name":
+                return None
             continue
-        function = _device_function(unit, match.start())
-        if function is None or function.is_for_host:
-            continue
-        # A member that is defined outside its class cannot be declared there again.
-        begin = function.begin if function.is_member else function.body
-        pieces += [unit[start:begin], ";", *_LINES.findall(unit, begin, function.end)]
-        start = function.end
-    pieces.append(unit[start:])
-    unit = _BOUNDS.sub("", _ATTRIBUTE.sub("", "".join(pieces)))
-    unit = _NOINLINE.sub("__attribute__((noinline))", unit)
-    if is_for_clang:
-        unit = _ANONYMOUS.sub(
-            lambda match: match[0] if match["string"] else f"inline namespace _GLOBAL__N_1{match['space']}{{", unit
-        )
-    return _launches(unit) if "<<<" in unit else unit
-
-
-class _Function:
-    """A device function or a kernel.
-
-    Attributes:
-        begin: the position of its declaration.
-        body: that of its opening brace, or of the colon before it.
-        end: the position after its closing brace.
-        is_member: it is a member, defined outside its class.
-        is_for_host: host code may call it, or evaluate it at compile time (`constexpr`).
-    """
-
-    __slots__ = ("begin", "body", "end", "is_for_host", "is_member")
-
-    def __init__(self, begin: int, body: int, end: int, is_member: bool, is_for_host: bool) -> None:
-        self.begin, self.body, self.end = begin, body, end
-        self.is_member, self.is_for_host = is_member, is_for_host
-
-
-def _device_function(unit: str, position: int) -> _Function | None:
-    """The function that the annotation at `position` applies to, if it has a body."""
-    begin = max(unit.rfind(sign, 0, position) for sign in ";{}") + 1
-    before = ""
-    has_parameters = is_member = is_for_host = False
-    while (found := _PIECE.match(unit, position)) is not None:
-        text, place, position = found[0], position, found.end()
-        if found.lastgroup == "space":
-            continue
-        if text == "(" and found.lastgroup == "sign":
-            if before not in _WITH_ARGUMENT and before != "operator" and not has_parameters:
-                has_parameters = True
-                is_for_host = _FOR_HOST.search(unit, begin, place) is not None
-            position = _after_bracket(unit, place)
-            text = ")"
-        elif text in (";", "=", "}") and found.lastgroup == "sign" and before != "operator":
-            return None
-        elif text == "{" or (text == ":" and has_parameters):
-            brace = place if text == "{" else _after_initializers(unit, position)
-            return (
-                _Function(begin, place, _after_bracket(unit, brace), is_member, is_for_host) if has_parameters else None
+        if text in (")", "]") and kind == "sign":
+            index = _opening(tokens, index)
+            if index < 0:
+                return None
+            before = tokens[index - 1] if index > 0 else None
+            if before is not None and before[1] == ")":
+                return None  # `if (x) (kernel)<<<...>>>`, or a cast
+            is_operand = before is not None and (
+                before[1] in ("]", ">") or (before[0] == "name" and before[1] not in _BEFORE_LAUNCH)
             )
-        elif not has_parameters and text != "::":
-            is_member = before == "::" and found.lastgroup == "name"
-        before = text
+            if is_operand:
+                index -= 1
+                continue
+            return tokens[index][2]
+        if kind != "name" or text in _BEFORE_LAUNCH:
+            return None
+        before = tokens[index - 1] if index > 0 else None
+        if before is not None and before[1] == "template" and index > 1 and tokens[index - 2][1] in (".", "->", "::"):
+            index -= 1
+            before = tokens[index - 1]
+        if before is None or before[1] not in (".", "->", "::"):
+            return tokens[index][2]
+        if before[1] == "::" and (index < 2 or not (tokens[index - 2][0] == "name" or tokens[index - 2][1] == ">")):
+            return before[2]
+        if before[1] == "::" and tokens[index - 2][1] in _BEFORE_LAUNCH:
+            return before[2]
+        index -= 2
     return None
 
 
-def _after_initializers(unit: str, position: int) -> int:
-    """The position of the brace that opens a constructor's body; `position` is after the colon."""
-    before = ""
-    while (found := _PIECE.match(unit, position)) is not None:
-        text, place, position = found[0], position, found.end()
-        if found.lastgroup == "space":
+def _opening(tokens: list[_Token], index: int) -> int:
+    """The index of the bracket that the one at `index` closes; -1 if there is none."""
+    depth = 0
+    for at in range(index, -1, -1):
+        if tokens[at][0] == "sign":
+            depth += (tokens[at][1] in ")]}") - (tokens[at][1] in _CLOSES)
+            if depth == 0:
+                return at
+    return -1
+
+
+def _opening_angle(tokens: list[_Token], index: int) -> int:
+    """The index of the `<` of the template arguments that end at `index`; -1 if there is none."""
+    depth = 0
+    at = index
+    while at >= 0:
+        kind, text, _, _ = tokens[at]
+        if kind == "sign" and text in ")]}":
+            at = _opening(tokens, at) - 1
             continue
-        if text == "{" and before in (")", "}"):
-            return place
-        if text in ("(", "{"):
-            position = _after_bracket(unit, place)
-            text = _CLOSES[text]
-        before = text
-    return len(unit)
-
-
-def _launches(unit: str) -> str:
-    """`unit` with calls in place of launches in angle brackets."""
-    pieces = []
-    start = 0
-    while (match := _LAUNCH.search(unit, start)) is not None:
-        pieces.append(unit[start : match.start()])
-        if match["launch"] is None:
-            pieces.append(match[0])
-            start = match.end()
-            continue
-        end = position = match.end()
-        while (found := _PIECE.match(unit, position)) is not None and found[0] != ">>>":
-            position = _after_bracket(unit, position) if found[0] in _CLOSES else found.end()
-        if found is None:
-            pieces.append(match[0])
-            start = match.end()
-            continue
-        pieces.append(f" ->*::kjit_rtc::grid({unit[end:position]})")
-        start = position + len(">>>")
-    pieces.append(unit[start:])
-    return "".join(pieces)
-
-
-def for_nvcc(unit: str) -> str:
-    """Why only nvcc compiles the op's own code in a preprocessed unit, as a sentence; empty if NVRTC does too."""
-    if _MANAGED in unit:
-        return "only nvcc registers __managed__ variables"
-    # One pattern with all of them takes ten times as long: it does not begin with fixed text.
-    for match in _BY_SYMBOL.finditer(unit):
-        if not _is_part(unit[match.start() - 1 : match.start()]) and _is_in_own_code(unit, match.start()):
-            return f"only nvcc registers the symbols that {match[0]} takes"
-    if any(_is_in_own_code(unit, match.start()) for match in _DEVICE_LAMBDA.finditer(unit)):
-        return "only nvcc compiles __device__ lambdas"
-    return ""
-
-
-def _is_in_own_code(unit: str, position: int) -> bool:
-    """Whether `position` is in one of the op's own files, by the line marker before it."""
-    marker = _LAST_MARKER.search(unit, max(unit.rfind("\n# ", 0, position), 0))
-    return marker is not None and _is_own(marker)
+        if kind == "sign" and text in (">", ">>>"):
+            depth += len(text)
+        elif kind == "sign" and text == "<":
+            depth -= 1
+            if depth == 0:
+                return at
+        elif kind == "sign" and text in (";", "{", "<<"):
+            return -1
+        at -= 1
+    return -1

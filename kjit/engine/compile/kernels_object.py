@@ -1,17 +1,17 @@
-"""The object that joins the two halves of a unit: a kernel for each undefined symbol of the host half.
+"""The object that joins the two halves of a unit: a row of a table for each kernel of the host half.
 
 The build runs `main` of this file as a program:
 
     unit.o unit.kernels.s unit unit.sm_80.cubin unit.sm_90a.cubin
 
-The third word is empty if the module has no other CUDA unit. The program writes assembly that contains the cubins and
-defines each kernel's symbol as a row of a table, which kjit/csrc/support/kernels.cpp reads at a launch. A symbol
-without a kernel stays undefined, and the link fails.
+The third word is empty if the module has no other CUDA unit. In the host half, a kernel is a function with a static
+variable `kjit_kernel` (kjit_rtc/host.h), whose symbol has the kernel's mangled name in it, and which holds the sizes of
+the kernel's parameters. They are compared with those in the cubins. The program writes assembly that contains the
+cubins, and a row with the addresses of the function and the variable for each kernel, which
+kjit/csrc/support/kernels.cpp reads when the library is loaded.
 
-A host half has no bodies of kernels, and so refers to a `static` kernel by a global symbol. Other units of the module
-may have another kernel of that name, so the symbols in `unit.o` are then renamed: each gets a suffix, the unit's name
-for a kernel that is local to it, otherwise a hash of its machine code, so that equal kernels of a header stay one.
-Units that only declare a kernel find it by its own name.
+The symbols of a kernel that is local to the unit get other names in `unit.o`, so that the table can refer to them; and
+in a module with several units, those of templates, because each unit launches its own kernels.
 
 Both compilers mangle names by the Itanium C++ ABI, with two differences: NVRTC names an anonymous namespace after the
 unit, while GCC has one name for all of them; and clang marks names that are local to a unit.
@@ -21,9 +21,12 @@ Few imports: it starts once for every compiled unit.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import struct
+
+from kjit.engine.compile import kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,11 +36,15 @@ _ANONYMOUS = re.compile(r"(\d+)(_GLOBAL__N_)")
 _NUMBER = re.compile(r"\d+")
 _ENTRY = 0x10  # STO_CUDA_ENTRY
 _FUNCTION = 2
-_LOCAL = 0
+_LOCAL, _GLOBAL, _WEAK, _UNIQUE = 0, 1, 2, 10
+_HIDDEN = 2
 _UNDEFINED = 0
-_SYMTAB = 2
+_SYMTAB, _RELA, _GROUP = 2, 4, 17
+_OF_ROW = re.compile(r"_ZZ(?P<encoding>.+)E11kjit_kernel(?:_\d+)?")
+_PLAIN = re.compile(r"(?P<length>\d+)(?P<name>\w+)")
+_PARAMETER = 0x1704  # EIATTR_KPARAM_INFO, a record with its size
 
-# Functions of CUDA's runtime that take the address of a variable or a kernel, which only nvcc registers.
+# Functions of CUDA's runtime that take a variable, or a kernel in a structure, by its address: only nvcc registers it.
 _BY_ADDRESS = re.compile(
     r"cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size)|Graph(?:Exec)?(?:Add)?(?:Memcpy|Kernel)Node\w*|"
     r"GraphAddNode\w*|Graph(?:Exec)?NodeSetParams\w*|FuncSetSharedMemConfig|LaunchCooperativeKernelMultiDevice)"
@@ -57,8 +64,30 @@ def _sections(content: bytes) -> list[tuple[int, ...]]:
     return [struct.unpack_from("<IIQQQQIIQQ", content, place + index * size) for index in range(count)]
 
 
-def symbols(content: bytes) -> Iterator[tuple[str, int, int, int]]:
-    """The symbols of a 64-bit little-endian ELF file: name, `st_info`, `st_other` and section.
+class Symbol:
+    """A symbol of an ELF file.
+
+    Attributes:
+        section: the index of its section; 0 if it is undefined.
+        value: its offset in that section.
+    """
+
+    __slots__ = ("info", "name", "other", "section", "value")
+
+    def __init__(self, name: str, info: int, other: int, section: int, value: int) -> None:
+        self.name = name
+        self.info = info
+        self.other = other
+        self.section = section
+        self.value = value
+
+    @property
+    def binding(self) -> int:
+        return self.info >> 4
+
+
+def symbols(content: bytes) -> Iterator[Symbol]:
+    """The symbols of a 64-bit little-endian ELF file.
 
     Raises:
         ValueError: it is not such a file.
@@ -69,32 +98,56 @@ def symbols(content: bytes) -> Iterator[tuple[str, int, int, int]]:
             continue
         names = sections[section[6]][4]
         for at in range(section[4], section[4] + section[5], 24):
-            name, info, other, where = struct.unpack_from("<IBBH", content, at)
+            name, info, other, where, value = struct.unpack_from("<IBBHQ", content, at)
             end = content.index(b"\0", names + name)
-            yield content[names + name : end].decode("utf-8", "surrogateescape"), info, other, where
+            yield Symbol(content[names + name : end].decode("utf-8", "surrogateescape"), info, other, where, value)
 
 
 def renamed(content: bytes, names: Mapping[str, str]) -> bytes:
-    """An object file with other names for some of its symbols."""
+    """An object file with other names for some of its symbols, which are then visible to other objects of a link."""
     place = struct.unpack_from("<Q", content, 0x28)[0]
     size = struct.unpack_from("<H", content, 0x3A)[0]
     sections = _sections(content)
     changed = bytearray(content)
-    for section in sections:
+    for number, section in enumerate(sections):
         if section[1] != _SYMTAB:
             continue
         # The table of names is moved to the end, where it can grow.
         old = sections[section[6]]
         table = bytearray(content[old[4] : old[4] + old[5]])
-        for at in range(section[4], section[4] + section[5], 24):
-            name = struct.unpack_from("<I", content, at)[0]
+        entries = []
+        for index, at in enumerate(range(section[4], section[4] + section[5], 24)):
+            entry = bytearray(content[at : at + 24])
+            name = struct.unpack_from("<I", entry)[0]
             given = bytes(table[name : table.index(b"\0", name)]).decode("utf-8", "surrogateescape")
             if given in names:
-                struct.pack_into("<I", changed, at, len(table))
+                struct.pack_into("<I", entry, 0, len(table))
                 table += names[given].encode("utf-8", "surrogateescape") + b"\0"
+                if entry[4] >> 4 == _LOCAL:
+                    entry[4], entry[5] = _GLOBAL << 4 | entry[4] & 15, _HIDDEN
+            entries.append((entry[4] >> 4 != _LOCAL, index, entry))
+        entries.sort(key=lambda each: each[:2])  # local symbols come first
+        moved = {index: position for position, (_, index, _) in enumerate(entries)}
+        changed[section[4] : section[4] + section[5]] = b"".join(entry for _, _, entry in entries)
+        header = place + number * size
+        struct.pack_into("<I", changed, header + 0x2C, sum(not is_global for is_global, _, _ in entries))
         struct.pack_into("<QQ", changed, place + section[6] * size + 0x18, len(changed), len(table))
         changed += table
+        if any(index != position for index, position in moved.items()):
+            _renumber(changed, sections, number, place, size, moved)
     return bytes(changed)
+
+
+def _renumber(
+    changed: bytearray, sections: list[tuple[int, ...]], table: int, place: int, size: int, moved: Mapping[int, int]
+) -> None:
+    """Change the numbers of symbols in the relocations and the groups that refer to the symbol table number `table`."""
+    for number, section in enumerate(sections):
+        if section[1] == _RELA and section[6] == table:
+            for at in range(section[4] + 12, section[4] + section[5], 24):
+                struct.pack_into("<I", changed, at, moved[struct.unpack_from("<I", changed, at)[0]])
+        elif section[1] == _GROUP and section[6] == table:
+            struct.pack_into("<I", changed, place + number * size + 0x2C, moved[section[7]])
 
 
 def common_name(symbol: str) -> str:
@@ -117,40 +170,94 @@ class Kernel:
 
     Attributes:
         symbol: its name in the cubin.
-        code: its machine code; None if it is local to the unit.
+        parameters: the offset and the size of each parameter.
     """
 
-    __slots__ = ("code", "symbol")
+    __slots__ = ("parameters", "symbol")
 
-    def __init__(self, symbol: str, code: bytes | None) -> None:
-        self.symbol, self.code = symbol, code
+    def __init__(self, symbol: str, parameters: tuple[tuple[int, int], ...]) -> None:
+        self.symbol = symbol
+        self.parameters = parameters
 
 
 def kernels_of(cubin: bytes) -> dict[str, Kernel]:
     """The kernels in a cubin, by their common names."""
-    found = {}
     sections = _sections(cubin)
-    for name, info, other, where in symbols(cubin):
-        if info & 15 == _FUNCTION and other & _ENTRY:
-            begin, size = sections[where][4:6]
-            found[common_name(name)] = Kernel(name, None if info >> 4 == _LOCAL else cubin[begin : begin + size])
+    names = sections[struct.unpack_from("<H", cubin, 0x3E)[0]][4]
+    information = {}
+    for section in sections:
+        end = cubin.index(b"\0", names + section[0])
+        information[cubin[names + section[0] : end].decode("utf-8", "surrogateescape")] = section
+    found = {}
+    for each in symbols(cubin):
+        if each.info & 15 == _FUNCTION and each.other & _ENTRY:
+            info = information.get(f".nv.info.{each.name}")
+            content = b"" if info is None else cubin[info[4] : info[4] + info[5]]
+            found[common_name(each.name)] = Kernel(each.name, tuple(_parameters(content)))
     return found
 
 
-def suffix_of(kernels: Sequence[Kernel], unit: str) -> str:
-    """The suffix of a kernel's symbol, by which kernels of one name in several units differ.
+def _parameters(information: bytes) -> list[tuple[int, int]]:
+    """The offset and the size of each parameter, from the `.nv.info` section of a kernel."""
+    found: dict[int, tuple[int, int]] = {}
+    at = 0
+    while at + 4 <= len(information):
+        kind, size = struct.unpack_from("<HH", information, at)
+        if kind == _PARAMETER:
+            number, offset, packed = struct.unpack_from("<HHI", information, at + 8)
+            found[number] = offset, packed >> 18
+        at += 4 + (size if kind & 0xFF == 4 else 0)
+    return [found[number] for number in sorted(found)]
 
-    Args:
-        kernels: the kernel in each cubin.
+
+class Row:
+    """A kernel of the host half.
+
+    Attributes:
+        variable: the symbol of its static variable.
+        function: that of its function.
+        name: its common name.
+        parameters: the size and the alignment of each parameter.
     """
-    import hashlib  # most modules have one unit, and do not need it
 
-    digest = hashlib.sha256()
-    for kernel in kernels:
-        if kernel.code is None:
-            return unit
-        digest.update(f"{len(kernel.code)} ".encode() + kernel.code)
-    return digest.hexdigest()[:16]
+    __slots__ = ("function", "name", "parameters", "variable")
+
+    def __init__(self, variable: str, function: str, name: str, parameters: tuple[tuple[int, int], ...]) -> None:
+        self.variable = variable
+        self.function = function
+        self.name = name
+        self.parameters = parameters
+
+
+def rows_of(host: bytes) -> list[Row]:
+    """The kernels of a host half."""
+    sections = _sections(host)
+    rows = []
+    for each in symbols(host):
+        match = _OF_ROW.fullmatch(each.name)
+        if match is None or each.section == _UNDEFINED:
+            continue
+        encoding = match["encoding"]
+        plain = _PLAIN.fullmatch(encoding)
+        is_plain = plain is not None and int(plain["length"]) == len(plain["name"])
+        function = encoding[len(plain["length"]) :] if is_plain and plain is not None else f"_Z{encoding}"
+        at = sections[each.section][4] + each.value + 8
+        (count,) = struct.unpack_from("<I", host, at)
+        numbers = struct.unpack_from(f"<{2 * count}I", host, at + 4)
+        parameters = tuple(zip(numbers[:count], numbers[count:], strict=True))
+        rows.append(Row(each.name, function, common_name(function), parameters))
+    return rows
+
+
+def offsets_of(parameters: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The offset and the size of each parameter, from sizes and alignments."""
+    found = []
+    end = 0
+    for size, alignment in parameters:
+        end = -(-end // alignment) * alignment
+        found.append((end, size))
+        end += size
+    return found
 
 
 def is_by_address(name: str) -> bool:
@@ -160,21 +267,17 @@ def is_by_address(name: str) -> bool:
 
 def undefined_in(host: bytes) -> list[str]:
     """The undefined symbols of an object."""
-    return [name for name, _, _, section in symbols(host) if section == _UNDEFINED and name]
+    return [each.name for each in symbols(host) if each.section == _UNDEFINED and each.name]
 
 
-def assembly(
-    unit: str, undefined: list[str], paths: list[str], found: list[dict[str, Kernel]]
-) -> tuple[str, dict[str, str]]:
-    """The table of a unit's kernels, and its cubins; and the new names of its symbols.
+def assembly(paths: Sequence[str], kernels: Sequence[tuple[str, str, Sequence[str]]]) -> str:
+    """The table of a unit's kernels, and its cubins.
 
     Args:
-        unit: the unit's name; empty if the module has no other unit.
-        undefined: the undefined symbols of the host half.
         paths: those of the cubins.
-        found: the kernels in each of them.
+        kernels: for each kernel, the symbols of its function (empty if it has no address) and of its
+            variable, and its name in each cubin.
     """
-    names: dict[str, str] = {}
     lines = ['.section .note.GNU-stack,"",%progbits', '.section .rodata.kjit_cubins,"a"']
     for index, path in enumerate(paths):
         lines += [".balign 64", f".Lcubin{index}:", f'.incbin "{path}"']
@@ -186,28 +289,30 @@ def assembly(
         lines += [f".long {' fa'.index(digits[-1]) if digits[-1] in 'fa' else 0}", ".long 0"]
     lines += ['.section .data.kjit_unit,"aw"', ".balign 8", ".Lunit:", ".quad .Lcubins", f".quad {len(paths)}"]
     lines += [".quad .Llibraries", ".Llibraries:", f".zero {8 * len(paths)}"]
-    for number, symbol in enumerate(undefined):
-        name = common_name(symbol)
-        kernels = [each[name] for each in found if name in each]
-        if len(kernels) < len(found):
-            continue
+    for number, (function, variable, names) in enumerate(kernels):
         lines += [f'.section .rodata.kjit_name{number},"a"']
-        for index, kernel in enumerate(kernels):
-            lines += [f".Lname{number}_{index}:", f'.asciz "{kernel.symbol}"']
+        for index, name in enumerate(names):
+            lines += [f".Lname{number}_{index}:", f'.asciz "{name}"']
         lines += [f'.section .data.rel.ro.kjit_names{number},"aw"', ".balign 8", f".Lnames{number}:"]
-        lines += [f".quad .Lname{number}_{index}" for index in range(len(kernels))]
+        lines += [f".quad .Lname{number}_{index}" for index in range(len(names))]
         lines += [f'.section .data.kjit_handles{number},"aw"', ".balign 8", f".Lhandles{number}:"]
-        lines += [f".zero {8 * len(kernels)}"]
+        lines += [f".zero {8 * len(names)}"]
         lines += ['.section kjit_kernels,"aw"', ".balign 8"]
-        defined = [symbol]
-        if unit:
-            names[symbol] = f"{symbol}.{suffix_of(kernels, unit)}"
-            is_local = any(kernel.code is None for kernel in kernels)
-            defined = [names[symbol]] if is_local else [symbol, names[symbol]]
-        for each in defined:
-            lines += [f".hidden {each}", f".weak {each}", f".type {each}, %object", f"{each}:"]
+        lines += [f".hidden {each}" for each in (function, variable) if each]
+        lines += [f".quad {function or 0}", f".quad {variable}"]
         lines += [".quad .Lunit", f".quad .Lnames{number}", f".quad .Lhandles{number}"]
-    return "\n".join([*lines, ""]), names
+    return "\n".join([*lines, ""])
+
+
+def mismatch(row: Row, kernel: Kernel) -> str:
+    """The first difference between a kernel's parameters in both halves; empty if there is none."""
+    here, there = offsets_of(row.parameters), [*kernel.parameters]
+    if here == there:
+        return ""
+    differing = [pair for pair in enumerate(itertools.zip_longest(here, there)) if pair[1][0] != pair[1][1]]
+    number, both = differing[0]
+    words = ["nothing" if each is None else f"{each[1]} bytes at offset {each[0]}" for each in both]
+    return f"parameter {number} has {words[0]} in host code, and {words[1]} in device code"
 
 
 def main(words: list[str], log: int = 1) -> int:
@@ -215,18 +320,40 @@ def main(words: list[str], log: int = 1) -> int:
     host, output, unit, *paths = words
     with open(host, "rb") as file:
         content = file.read()
-    undefined = undefined_in(content)
-    refused = sorted(filter(is_by_address, undefined))
-    if refused:
-        os.write(log, f"error: only nvcc registers the symbols that {refused[0]} takes\n".encode())
-        return 1
     found = []
     for path in paths:
         with open(path, "rb") as file:
             found.append(kernels_of(file.read()))
-    text, names = assembly(unit, undefined, paths, found)
+    errors = [
+        f"{kind.ONLY_NVCC}only nvcc registers the symbols that {name} takes"
+        for name in undefined_in(content)
+        if is_by_address(name)
+    ]
+    bindings = {each.name: each.binding for each in symbols(content)}
+    names: dict[str, str] = {}
+    kernels = []
+    for row in rows_of(content):
+        there = [each[row.name] for each in found if row.name in each]
+        if len(there) < len(found):
+            errors.append(f"no device code has the kernel {row.function}")
+            continue
+        errors += [
+            f"the halves of kernel {row.function} differ: {text}"
+            for text in dict.fromkeys(filter(None, (mismatch(row, kernel) for kernel in there)))
+        ]
+        for symbol in (row.function, row.variable):
+            binding = bindings.get(symbol)
+            if binding == _LOCAL or (unit and binding in (_WEAK, _UNIQUE)):
+                names[symbol] = f"{symbol}.{unit or 'kjit'}"
+        function, variable = (names.get(symbol, symbol) for symbol in (row.function, row.variable))
+        if row.function not in bindings:
+            function = ""  # all its calls are inlined
+        kernels.append((function, variable, [each.symbol for each in there]))
+    if errors:
+        os.write(log, "".join(f"error: {each}\n" for each in errors).encode())
+        return 1
     with open(output, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
+        file.write(assembly(paths, kernels))
     if names:
         # In a new file: the object may be a link to one in the cache of a compiler launcher.
         with open(f"{host}.renamed", "wb") as file:

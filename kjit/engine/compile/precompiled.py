@@ -24,7 +24,6 @@ Ahead = tuple[tuple[str, ...], str]
 _MOST = 4
 _SHORTEST = 100_000  # characters; a shorter prefix compiles fast enough
 _MARKER = re.compile(r'^# \d+ "((?:\\.|[^"\\])*)"(.*)$', re.MULTILINE)
-_AHEAD_OF_ALL = ("/kjit_rtc/device.h", "/kjit_rtc/host.h")
 USING = "-fpch-preprocess"
 """g++'s flag for the use of precompiled headers."""
 
@@ -39,7 +38,7 @@ def own_code(unit: str) -> int:
             return place
         flags = marker[2].split()
         if "1" in flags:
-            included.append("3" not in flags and not marker[1].endswith(_AHEAD_OF_ALL))
+            included.append("3" not in flags)
         elif "2" in flags and included:
             included.pop()
         # The expansion of a header's macro also changes the flags of a line in the op's own files.
@@ -124,9 +123,11 @@ class HostHeaders(Kept):
         """Start precompiling the prefix of the last unit, if that was not done before."""
         if self._making is not None or (wanted := self._next()) is None:
             return
+        from kjit.engine.compile.host_compiler import prefix
+
         ahead, path = wanted
         with open(f"{path}.ii", "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(halves.host_half(ahead[1]))
+            file.write(f"{prefix()}{halves.host_half(ahead[1])}")
         words = [*ahead[0], "-x", "c++-header", "-fpreprocessed", "-c", f"{path}.ii", "-o", path]
         redirections = [
             (os.POSIX_SPAWN_OPEN, 1, f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
@@ -179,11 +180,11 @@ class DeviceHeaders(Kept):
         """Precompile the prefix of the last unit, if that was not done before."""
         if (wanted := self._next()) is None:
             return
-        from kjit.engine.compile.device_compiler import precompile
+        from kjit.engine.compile.device_compiler import precompile, prefix
 
         ahead, path = wanted
         library, builtins, source, *options = ahead[0]
-        half = halves.device_half(ahead[1])
+        half = f"{prefix(ahead[1])}{halves.device_half(ahead[1])}"
         is_made = precompile(library, builtins, source, half, path, options)
         self._keep(ahead, path if is_made else None)
         kept = {**self.halves, ahead: half}

@@ -6,6 +6,7 @@ memory may not happen again.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import replace
@@ -36,10 +37,14 @@ _REFUSED_BY_LINKER = re.compile(
     r"undefined reference to |multiple definition of |undefined symbol: |duplicate symbol: |undefined hidden symbol: "
 )
 
-# Messages of failures that may not happen again.
+# Messages of failures that may not happen again. A file that cannot be read is not in the list of files; the places of
+# one that is missing are found in another way.
+_UNREADABLE = [re.escape(os.strerror(number)) for number in errno.errorcode if number != errno.ENOENT]
 _MAY_PASS = re.compile(
     r"internal (?:compiler )?error|out of memory|memory exhausted|[Cc]annot allocate|[Kk]illed|signal"
     r"|Segmentation fault|Bus error|[Tt]imed out|PLEASE submit a bug report"
+    rf"|Error: file not found: |[Cc]ould not find incbin|: (?:{'|'.join(_UNREADABLE)})'?$",
+    re.MULTILINE,
 )
 
 _BY_SIGNAL = range(129, 193)  # a shell's exit statuses for signals; nvcc's for an error is 255

@@ -17,7 +17,7 @@ from kjit import env
 from kjit.engine.cache.staging import temporary_root
 from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Step, leading_to
-from kjit.engine.diagnostics import diagnostics, limits
+from kjit.engine.diagnostics import diagnostics
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.hints import Given
 from kjit.engine.diagnostics.printed import failed_steps
@@ -98,7 +98,9 @@ def compile_error(
     verbose: bool,
 ) -> CompileError:
     """The error for commands that rejected their input, with their output."""
-    log = "".join(log for _, log in limits.shown(broken))
+    # If NVRTC rejected a unit, its host half is not shown: nvcc would not have started the host compiler.
+    refused = {step.output.partition(".")[0] for step, _ in broken if step.output.endswith(".cubin")}
+    log = "".join(log for step, log in broken if not (_is_host_half(step) and step.output.partition(".")[0] in refused))
     files, given = files_of(variant, toolchain, folder, steps), _given(variant, toolchain)
     report = diagnostics.explain(log, files, str(variant.target), given)
     command = _to_repeat(links, leading_to(broken[0][0], steps))
@@ -107,6 +109,10 @@ def compile_error(
     if verbose:
         message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
     return CompileError(message, log=log, command=command, hint=packages.hint(log, toolchain) or report.hint)
+
+
+def _is_host_half(step: Step) -> bool:
+    return step.program == "host_compiler"
 
 
 def _breakdown(variant: Variant, step: Step, log: str) -> KjitError | None:

@@ -43,6 +43,7 @@ from typing import Any, NamedTuple
 
 from kjit.engine.key.anchors import Anchors
 from kjit.engine.key.key import FileState, digest_of
+from kjit.runtime import LAYOUT, SOURCE_TEXTS
 from kjit.runtime.recall import YOUNG as YOUNG
 from kjit.runtime.recall import aged, dated
 from kjit.runtime.recall import telling as telling
@@ -269,7 +270,8 @@ def watch(
     counts as a file, and as a folder if a folder has that name.
 
     Args:
-        every_file: all files count, whatever their names; in folders of installed packages, folders too.
+        every_file: all files count, whatever their names, except those of caches and builds; in folders of installed
+            packages, folders too.
     """
     names = SEPARATOR.join([system, *(f"/{header.path}" for header in headers), ""])
     words = frozenset(names.split("/"))  # most files there have none of these names
@@ -296,13 +298,20 @@ def watch(
                 continue
             if is_called_so and f"/{name}/" in names:
                 visit(anchor, path, f"{name}/")
-            elif every_file and not entry.name.startswith(".") and (number := entry.inode()) not in inside:
+            elif every_file and not _is_of_builds(where, entry.name) and (number := entry.inode()) not in inside:
                 inside.add(number)  # a link may lead to a folder around it
                 visit(anchor, path, f"{name}/")
 
     for anchor, root in roots:
         visit(anchor, root, "")
     return tuple(folders.values()), tuple(present)
+
+
+def _is_of_builds(folder: str, name: str) -> bool:
+    """Whether a folder is hidden, part of a cache, or for temporary files of builds (staging.py)."""
+    if name in (LAYOUT, SOURCE_TEXTS):
+        return os.path.isdir(f"{folder}/{LAYOUT}/locks")
+    return name.startswith((".", f"kjit-{os.geteuid()}", f"kjit-units-{os.geteuid()}"))
 
 
 def read_state(path: str, status: os.stat_result) -> FileState:

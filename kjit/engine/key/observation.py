@@ -135,6 +135,7 @@ class Observation:
         """
         changed = []
         moved: dict[str, bool] = {}
+        read = {os.path.basename(path) for path, state in self.states.items() if state.digest}
         for path, state in self.states.items():
             known = before.get(path)
             if state.size == _GONE:  # never recorded: it would be a miss each time
@@ -142,6 +143,8 @@ class Observation:
             elif known is None:
                 if state.ctime_ns >= start_ns or _has_moved(path, start_ns, moved):
                     changed.append(path)
+            elif not state.digest and known.inode == state.inode and os.path.basename(path) not in read:
+                pass  # not read, and without the name of a header: only the existence matters
             elif (known.ctime_ns, known.digest) != (state.ctime_ns, state.digest):
                 changed.append(path)
         return changed

@@ -8,8 +8,9 @@ Two copies of a project share artifacts, unless these contain its location. Some
   files of the original.
 
 Such a module is used only where it was built. If sources are in several projects, each is checked. The check reads the
-text, conservatively: a needless compile is better than a message about the files of another copy. kjit's own headers
-are excluded, because they use only the last part of a file name, and so are headers of packages in an environment.
+text and the flags, conservatively: a needless compile is better than a message about the files of another copy. kjit's
+own headers are excluded, because they use only the last part of a file name, and so are headers of packages in an
+environment.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from kjit.engine.toolchain.compilers import script_of
 from kjit.engine.toolchain.toolchain import Toolchain
 
 _OWN_NAME = (b"__FILE__", b"__BASE_FILE__", b"__builtin_FILE", b"source_location", b"source_location_t", b"file_name")
-_DEBUG = re.compile(r"-g(?!0|no-|encode)\w*(?:-\w+)?|-ggdb.*|-gdwarf.*")
-_DEBUG_OF_NVCC = ("-g", "--debug", "-G", "--device-debug", "-lineinfo", "--generate-line-info")
-
+# Flags of compilers, the assembler and ptxas that put paths of sources, or all flags, into the library.
+_TRACES = re.compile(
+    r"-g(?!0|no-|encode).*|-G|-lineinfo|--(?:debug|device-debug|gdwarf|gen-debug|generate-line-info)\b.*"
+    r"|-fsanitize=.*|-frecord-(?:gcc-switches|command-line)"
+)
+_WORD = re.compile(r"[^\s,+^'\"]+")
 
 _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
 _PACKAGES = ("site-packages", "dist-packages")
@@ -44,8 +48,8 @@ def own_places(key: Key, toolchain: Toolchain, own: Mapping[str, bytes], definit
     """
     anchors = key.anchors
     homes = {anchors.relative(folder)[0]: folder for folder in anchors.projects}
-    if key.variant.target.is_simulated or _has_debug_information(key):
-        return dict.fromkeys(homes, "it has debug information, which contains the paths of the sources")
+    if key.variant.target.is_simulated or _leaves_traces(key, toolchain):
+        return dict.fromkeys(homes, "it contains the paths of its sources, for debuggers or reports")
     places: dict[str, str] = {}
     asking = words(definitions.leading_to(_OWN_NAME))
     for path, text in own.items():
@@ -80,14 +84,14 @@ def _is_environment(folder: str) -> bool:
     return has_any(folder, _ENVIRONMENT)
 
 
-def _has_debug_information(key: Key) -> bool:
+def _leaves_traces(key: Key, toolchain: Toolchain) -> bool:
+    """Whether a flag puts paths of sources into the library: a flag of the op, of a variable, or in a script in place
+    of the compiler."""
     spec = key.variant.spec
-    for flag, dialect in (*expand(spec.extra_cflags), *expand(spec.extra_cuda_cflags, "nvcc")):
-        if flag.name:
-            continue
-        if flag.value in _DEBUG_OF_NVCC if dialect == "nvcc" else _DEBUG.fullmatch(flag.value):
-            return True
-    return False
+    for_nvcc = [*spec.extra_cuda_cflags, *toolchain.flags_from_environment()]
+    texts = [flag.value for flag, _ in (*expand(spec.extra_cflags), *expand(for_nvcc, "nvcc"))]
+    texts += [*toolchain.environment().values(), os.fsdecode(script_of(toolchain.cxx.path))]
+    return any(_TRACES.fullmatch(word) for text in texts for word in _WORD.findall(text))
 
 
 def _words_that_stay(key: Key, toolchain: Toolchain) -> Iterable[tuple[str, bytes]]:

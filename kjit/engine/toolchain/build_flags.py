@@ -14,7 +14,7 @@ from pathlib import Path
 from kjit.engine.key.flags import for_host_compiler
 from kjit.engine.toolchain.cpu import find_level
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include, tvm_ffi_library
-from kjit.engine.toolchain.nvrtc import WRAPPED, nvrtc_options
+from kjit.engine.toolchain.nvrtc import WRAPPED, macros_of_nvcc, nvrtc_options
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime import cpu_features
 from kjit.spec import CudaArch, Spec
@@ -156,27 +156,16 @@ def host_half_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     Raises:
         ValueError: the toolchain has no NVRTC.
     """
-    return [
-        *_of_both_halves(toolchain),
-        "-D__NVCC__=1",
-        *("-O3", "-fPIC", "-fvisibility=hidden"),
-        # No notes about parameters that are aligned to 64 bytes and more, such as a `CUtensorMap`.
-        "-Wno-psabi",
-        # CUB gives members the names of classes, which nvcc's front end accepts.
-        *(["-Wno-changes-meaning"] if toolchain.cxx.family == "gcc" and toolchain.cxx.version >= (13, 0) else []),
-        # Kernels have no bodies in it, and preprocessed text needs no folders.
-        *(
-            ["-Wno-undefined-internal", "-Wno-undefined-inline", "-Qunused-arguments"]
-            if toolchain.cxx.family == "clang"
-            else []
-        ),
-        *for_host_compiler([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()]),
-        *(f"-I{path}" for path in spec.extra_include_paths),
-        *_light_headers(toolchain),
-        *_header_search(toolchain, ()),
-        "-include",
-        str(kjit_include() / "kjit_rtc" / "host.h"),
-    ]
+    quiet = ["-Wno-attributes", "-Wno-unknown-pragmas", "-Wno-psabi"]
+    if toolchain.cxx.family == "clang":
+        # Device functions have no bodies in it, and preprocessed text needs no folders.
+        quiet = ["-Wno-ignored-attributes", "-Wno-unknown-attributes", "-Wno-unknown-pragmas", "-Qunused-arguments"]
+        quiet += ["-Wno-undefined-internal", "-Wno-undefined-inline"]
+    else:
+        # CUB gives members the names of classes, which nvcc's front end accepts. (Before 13, g++ has no flag for that
+        # alone; NVRTC has the same host code, and rejects what is wrong.)
+        quiet.append("-Wno-changes-meaning" if toolchain.cxx.version >= (13, 0) else "-fpermissive")
+    return [*quiet, *_of_both_halves(toolchain, spec)]
 
 
 def device_half_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
@@ -185,29 +174,12 @@ def device_half_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[
     Raises:
         ValueError: the toolchain has no NVRTC.
     """
-    flags = [*spec.extra_cuda_cflags, *toolchain.flags_from_environment()]
-    macros = [f"-D__CUDA_ARCH__={arch.number}", "-D__CUDACC_RTC__=1"]
+    macros = [f"-D__CUDA_ARCH__={arch.number}", "-DCUDA_DOUBLE_MATH_FUNCTIONS"]
     if arch.suffix == "a":
         macros += [f"-D__CUDA_ARCH_FEAT_SM{arch.digits[:-1]}_ALL", f"-D__CUDA_ARCH_SPECIFIC__={arch.number}"]
     if arch.suffix:
         macros.append(f"-D__CUDA_ARCH_FAMILY_SPECIFIC__={arch.number}")
-    if any(flag.lstrip("-") == "use_fast_math" for flag in flags):
-        macros.append("-D__USE_FAST_MATH__=1")
-    stand_ins = kjit_include() / "kjit_rtc"
-    return [
-        *_of_both_halves(toolchain),
-        *macros,
-        # NVRTC has no `std::type_info`.
-        "-fno-rtti",
-        *for_host_compiler(flags),
-        *(f"-I{path}" for path in spec.extra_include_paths),
-        # Not -isystem: a compiler wrapper may use that for its own library, before these.
-        f"-I{stand_ins / 'std'}",
-        *_light_headers(toolchain),
-        *_header_search(toolchain, ()),
-        "-include",
-        str(stand_ins / "device.h"),
-    ]
+    return [*macros, *_of_both_halves(toolchain, spec)]
 
 
 def nvrtc_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
@@ -217,7 +189,8 @@ def nvrtc_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
         OnlyNvccError: only nvcc has one of the flags.
     """
     own = nvrtc_options([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()])
-    return [*_nvrtc_options(arch), *own]
+    has_standard = any(option.startswith("--std=") for option in own)
+    return [*(option for option in _nvrtc_options(arch) if not (has_standard and option.startswith("--std="))), *own]
 
 
 def flags_of_halves(toolchain: Toolchain, spec: Spec) -> dict[str, list[str]]:
@@ -273,30 +246,29 @@ def _vector_flags(toolchain: Toolchain) -> list[str]:
     return flags
 
 
-def _light_headers(toolchain: Toolchain) -> list[str]:
-    """The folder of the light headers, which replace tvm-ffi's."""
-    return ["-isystem", str(kjit_include() / "kjit_light")] if toolchain.has_light_headers else []
-
-
-def _of_both_halves(toolchain: Toolchain) -> list[str]:
-    """The macros that nvcc defines, and those that kjit defines for nvcc."""
+def _of_both_halves(toolchain: Toolchain, spec: Spec) -> list[str]:
+    """The flags with which nvcc has the C++ compiler preprocess a unit of `spec`, for the host and for a device."""
     if toolchain.nvrtc is None or toolchain.target.arch is None:
         raise ValueError(f"a toolchain for {toolchain.target} without NVRTC")
-    major, minor = toolchain.nvrtc.version
+    own = [*spec.extra_cuda_cflags, *toolchain.flags_from_environment()]
+    major, minor, build = toolchain.cuda_release
     return [
-        "-std=c++20",
-        f"-DKJIT_CUDA_ARCH={toolchain.target.arch.number}",
-        "-DKJIT_PRECOMPILED",
-        "-D__CUDACC__=1",
+        *("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden"),
+        *("-D__CUDACC__", "-D__NVCC__", "-D__CUDACC_RELAXED_CONSTEXPR__"),
         f"-D__CUDACC_VER_MAJOR__={major}",
         f"-D__CUDACC_VER_MINOR__={minor}",
-        "-D__CUDACC_VER_BUILD__=0",
+        f"-D__CUDACC_VER_BUILD__={build}",
         f"-D__CUDA_API_VER_MAJOR__={major}",
         f"-D__CUDA_API_VER_MINOR__={minor}",
         f"-D__CUDA_ARCH_LIST__={','.join(str(arch.number) for arch in toolchain.target.archs)}",
-        "-D__CUDACC_RELAXED_CONSTEXPR__=1",
-        "-D__CUDACC_DEVICE_ATOMIC_BUILTINS__=1",
-        "-D__NVCC_DIAG_PRAGMA_SUPPORT__=1",
+        *("-D__NVCC_DIAG_PRAGMA_SUPPORT__=1", "-D__CUDACC_DEVICE_ATOMIC_BUILTINS__=1"),
+        f"-DKJIT_CUDA_ARCH={toolchain.target.arch.number}",
+        "-DKJIT_PRECOMPILED",
+        *(f"-D{macro}" for macro in macros_of_nvcc(own)),
+        *for_host_compiler(own),
+        *(f"-I{path}" for path in spec.extra_include_paths),
+        *_header_search(toolchain, ()),
+        *("-include", "cuda_runtime.h"),
     ]
 
 
@@ -333,10 +305,25 @@ def _nvrtc_options(arch: CudaArch) -> list[str]:
         # As for nvcc: registers, shared memory and spills of each kernel.
         "--ptxas-options=-v",
         "--device-int128",
-        # The preprocessed unit contains `std::move` of its own library.
+        # The preprocessed unit contains CUDA's headers and the C++ library's, in place of NVRTC's own.
         "--no-source-include",
+        "-D__CUDA_RUNTIME_H__",
         "--builtin-move-forward=false",
+        "--builtin-initializer-list=false",
+        # As in nvcc's front end: host code is accepted, and constexpr functions are for the device too.
+        *("-Xcudafe", "--relaxed_constexpr"),
+        *("-Xcudafe", f"--diag_suppress={','.join(_OF_HOST_CODE)}"),
     ]
+
+
+# The errors of NVRTC about host code.
+_OF_HOST_CODE = (
+    "no_host_in_jit",
+    "unannotated_function_in_jit",
+    "unannotated_variable_in_jit",
+    "unannotated_static_data_member_in_jit",
+    "host_closure_class_in_jit",
+)
 
 
 @lru_cache(maxsize=1)

@@ -104,7 +104,7 @@ class Memo:
             content = json.loads(read_own(self._path, self._path.parent.parent))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, RecursionError, ValueError) as error:
             _log.debug("the memo about compilers cannot be read: %s", error)
             return {}
         if not isinstance(content, dict) or content.get("format") != _FORMAT:

@@ -63,10 +63,11 @@ _ROOT = Path(__file__).resolve().parents[3]
 
 PROGRAMS = tuple(
     str(_ROOT / "kjit" / "engine" / "compile" / f"{name}.py")
-    for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "short_headers")
+    for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "kind", "precompiled")
 )
 """The programs that cut, compile and join the halves of a CUDA unit."""
 
+_PACKAGE = re.compile(r"nvidia_cuda_nvrtc(?:_cu\d+)?-(\d+)\.(\d+)\.(\d+)\.dist-info")
 _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
 
 
@@ -89,6 +90,15 @@ class Nvrtc:
     def label(self) -> str:
         """For display: `NVRTC 13.0`."""
         return f"NVRTC {self.version[0]}.{self.version[1]}"
+
+    @property
+    def build(self) -> int:
+        """The third part of its version, from the name of its package beside it; 0 if there is none."""
+        for parent in self.library.parents[:5]:
+            for name in looks.names_in(parent):
+                if (found := _PACKAGE.fullmatch(name)) is not None and (int(found[1]), int(found[2])) == self.version:
+                    return int(found[3])
+        return 0
 
     def identity(self) -> dict[str, object]:
         """Its identity as JSON."""
@@ -200,15 +210,7 @@ def command_of(program: str) -> tuple[str, ...]:
 
 
 class OnlyNvccError(Exception):
-    """Why only nvcc can compile a module, as the end of a sentence.
-
-    Args:
-        word: the name in its sources that needs nvcc (`Limit.word`).
-    """
-
-    def __init__(self, reason: str, word: str | None = None) -> None:
-        super().__init__(reason)
-        self.word = word
+    """Why only nvcc can compile a module, as the end of a sentence."""
 
 
 # Flags of nvcc, with one dash or two, that NVRTC has too, and those that do not affect a cubin or always apply.
@@ -230,6 +232,24 @@ _NAMED = {
 # Architectures and device linking that contradict the target are rejected before (compile/refusals.py).
 _ARCH = re.compile(r"-(?:gencode|arch|code)|--(?:generate-code|gpu-architecture|gpu-code)")
 _WITHOUT_EFFECT = ("-t", "--threads", "-rdc", "--relocatable-device-code")
+
+
+# The macros that nvcc defines for its options.
+_MACROS = {
+    ("G", ""): "__CUDACC_DEBUG__",
+    ("device-debug", ""): "__CUDACC_DEBUG__",
+    ("extended-lambda", ""): "__CUDACC_EXTENDED_LAMBDA__",
+    ("expt-extended-lambda", ""): "__CUDACC_EXTENDED_LAMBDA__",
+}
+
+
+def macros_of_nvcc(words: Sequence[str]) -> Iterator[str]:
+    """The macros that nvcc defines because of its flags, each as `NAME` or `NAME=value`."""
+    for flag, dialect in expand(words, "nvcc"):
+        if dialect == "nvcc":
+            name, _, value = (flag.name, "", flag.value) if flag.name else flag.value.partition("=")
+            if (macro := _MACROS.get((name.lstrip("-"), value))) is not None:
+                yield macro
 
 
 def nvrtc_options(words: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -40,8 +41,6 @@ class Toolchain:
         variables: the variables read by these compilers that are set, with their values.
         nvrtc: the compiler of device halves, if CUDA sources are compiled in two halves. `cuda` is then the toolkit of
             the headers and the runtime; its compiler is nvcc, as the fallback, or NVRTC again.
-        has_light_headers: whether the halves of a unit read kjit's headers in place of tvm-ffi's
-            (kjit/include/kjit_light).
     """
 
     target: Target
@@ -50,7 +49,6 @@ class Toolchain:
     cuda_headers: CudaHeaders | None = None
     variables: tuple[tuple[str, str], ...] = ()
     nvrtc: Nvrtc | None = None
-    has_light_headers: bool = True
 
     @classmethod
     def for_target(cls, target: Target, *, thorough: bool = False) -> Toolchain:
@@ -96,13 +94,30 @@ class Toolchain:
         """Whether there is an nvcc."""
         return self.cuda is not None and self.cuda.nvcc.family == "nvcc"
 
+    @property
+    def chooses(self) -> bool:
+        """Whether each CUDA unit is compiled by NVRTC or by nvcc, whichever is right for it."""
+        return self.nvrtc is not None and self.has_nvcc and env.cuda_compiler() == "auto"
+
     def with_nvcc(self) -> Toolchain:
         """The same toolchain with nvcc as the compiler of CUDA sources."""
         return replace(self, nvrtc=None)
 
-    def with_whole_headers(self) -> Toolchain:
-        """The same toolchain with tvm-ffi's own headers for units in two halves."""
-        return replace(self, has_light_headers=False)
+    @property
+    def cuda_release(self) -> tuple[int, int, int]:
+        """The release of CUDA's compiler: 13, 0, 88. The last number is 0 if NVRTC's package is unknown.
+
+        Raises:
+            ValueError: this is a toolchain without CUDA's compiler.
+        """
+        if self.cuda is None:
+            raise ValueError(f"a toolchain for {self.target} has no CUDA compiler")
+        if self.has_nvcc:
+            found = re.search(r"\bV\d+\.\d+\.(\d+)", self.cuda.nvcc.version_text)
+            build = 0 if found is None else int(found[1])
+        else:
+            build = 0 if self.nvrtc is None else self.nvrtc.build
+        return (*self.cuda.version, build)
 
     def identity(self) -> dict[str, object]:
         """Everything about the compilers that can change their output, as JSON."""

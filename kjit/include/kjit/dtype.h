@@ -38,6 +38,13 @@ struct __nv_fp8x4_e5m2;
 #define KJIT_CUDA_TYPES 0
 #endif
 
+// For functions with an instruction of GPUs.
+#ifdef __CUDACC__
+#define KJIT_CONVERSION __host__ __device__ constexpr
+#else
+#define KJIT_CONVERSION constexpr
+#endif
+
 namespace kjit {
 
 namespace dtype_details {
@@ -45,10 +52,10 @@ namespace dtype_details {
 constexpr std::uint32_t float_bits(float value);
 constexpr float bits_float(std::uint32_t bits);
 
-constexpr float half_to_float(std::uint16_t half);
-constexpr std::uint16_t float_to_half(float value);
-constexpr float bfloat_to_float(std::uint16_t bfloat);
-constexpr std::uint16_t float_to_bfloat(float value);
+KJIT_CONVERSION float half_to_float(std::uint16_t half);
+KJIT_CONVERSION std::uint16_t float_to_half(float value);
+KJIT_CONVERSION float bfloat_to_float(std::uint16_t bfloat);
+KJIT_CONVERSION std::uint16_t float_to_bfloat(float value);
 
 }  // namespace dtype_details
 
@@ -63,7 +70,7 @@ constexpr float dtype_details::bits_float(std::uint32_t bits) {
 
 // IEEE binary16. The shift leaves the exponent 112 too small; multiplying by 2^112 corrects it, and normalises
 // subnormals in the same step, exactly.
-constexpr float dtype_details::half_to_float(std::uint16_t half) {
+KJIT_CONVERSION float dtype_details::half_to_float(std::uint16_t half) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     float value;
@@ -79,7 +86,7 @@ constexpr float dtype_details::half_to_float(std::uint16_t half) {
 
 // Round to nearest, ties to even. Below 2^-14 the result is subnormal: adding 0.5f, whose last bit has the value 2^-24,
 // makes the floating-point adder round. Above 65,520 the carry of the rounding produces infinity.
-constexpr std::uint16_t dtype_details::float_to_half(float value) {
+KJIT_CONVERSION std::uint16_t dtype_details::float_to_half(float value) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     std::uint16_t half;
@@ -98,7 +105,7 @@ constexpr std::uint16_t dtype_details::float_to_half(float value) {
   return static_cast<std::uint16_t>(result | sign);
 }
 
-constexpr float dtype_details::bfloat_to_float(std::uint16_t bfloat) {
+KJIT_CONVERSION float dtype_details::bfloat_to_float(std::uint16_t bfloat) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     float value;  // one instruction, even for the upper half of a register, where `cvt` and a shift are two
@@ -109,7 +116,7 @@ constexpr float dtype_details::bfloat_to_float(std::uint16_t bfloat) {
   return bits_float(static_cast<std::uint32_t>(bfloat) << 16);
 }
 
-constexpr std::uint16_t dtype_details::float_to_bfloat(float value) {
+KJIT_CONVERSION std::uint16_t dtype_details::float_to_bfloat(float value) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     std::uint16_t bfloat;
@@ -129,7 +136,7 @@ namespace dtype_details {
 // (S.1111.111), E5M2 is IEEE-like. Conversions saturate, as CUDA's do: values out of range, infinity included, become
 // the largest finite value of their sign (448 and 57,344).
 template <bool kE4M3>
-constexpr float float8_to_float(std::uint8_t code) {
+KJIT_CONVERSION float float8_to_float(std::uint8_t code) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   if (!std::is_constant_evaluated()) {
     std::uint32_t halves;
@@ -156,7 +163,7 @@ constexpr float float8_to_float(std::uint8_t code) {
 }
 
 template <bool kE4M3>
-constexpr std::uint8_t float_to_float8(float value) {
+KJIT_CONVERSION std::uint8_t float_to_float8(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   if (!std::is_constant_evaluated()) {
     std::uint16_t codes;  // of zero, and of the value in the low byte

@@ -860,7 +860,7 @@ struct TypeTraits<kjit::host::ffi::Tensor, void> : kjit::ffi_details::TvmTraits<
     TVM_FFI_DEFINE_OBJECT_REF_METHODS_NOTNULLABLE(Ref, ::tvm::ffi::ObjectRef, Object); \
   }
 
-#ifndef KJIT_DEVICE_HALF
+#ifndef __CUDA_ARCH__  // device code has no exports
 #include <kjit/detail/ffi_elements.h>
 #endif
 

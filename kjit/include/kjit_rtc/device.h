@@ -1,102 +1,15 @@
-// The prefix of the device half of a CUDA unit that NVRTC compiles (kjit/engine/compile/halves.py).
+// The text before the device half of a CUDA unit that NVRTC compiles (kjit/engine/compile/device_half.py).
 //
-// The half is preprocessed by the host C++ compiler, with its library and its rules; NVRTC compiles the result. NVRTC
-// has CUDA's types and functions built in, so headers that would redeclare them are marked as included. Functions that
-// host code calls are declared, because host code is parsed; it is never compiled here.
+// The half itself was preprocessed by the host C++ compiler, with nvcc's macros and the headers that nvcc reads: nothing
+// here is visible to an `#if` of the unit. NVRTC's front end is nvcc's, without its GNU mode. So this text gives it the
+// keywords and builtins of GCC that the headers of the C and C++ libraries use. Functions of host code are parsed and
+// never compiled; those declared here without a body are for them alone, and a call from device code is an error.
 
-#pragma once
-#pragma GCC system_header
+// NVRTC's own kinds of errors about host code, and warnings about text that nvcc's front end knows.
+#pragma nv_diag_suppress unrecognized_pragma
+#pragma nv_diag_suppress unrecognized_attribute
 
-/// Defined in the device half alone: kjit's headers then omit bodies of host code.
-#define KJIT_DEVICE_HALF 1
-
-// Feature tests of libraries, which the preprocessing compiler evaluates, with NVRTC's answers: those of 12.8 and 13.0,
-// which are the same, and true of later ones, which have more.
-#undef __is_identifier  // by which clang answers, too
-#undef __has_builtin
-#define __has_builtin(name) KJIT_RTC_HAS_##name
-#define KJIT_RTC_HAS___add_lvalue_reference 1
-#define KJIT_RTC_HAS___add_pointer 1
-#define KJIT_RTC_HAS___add_rvalue_reference 1
-#define KJIT_RTC_HAS___builtin_addressof 1
-#define KJIT_RTC_HAS___builtin_assume_aligned 1
-#define KJIT_RTC_HAS___builtin_bit_cast 1
-#define KJIT_RTC_HAS___builtin_is_constant_evaluated 1
-#define KJIT_RTC_HAS___builtin_source_location 1
-#define KJIT_RTC_HAS___decay 1
-#define KJIT_RTC_HAS___has_unique_object_representations 1
-#define KJIT_RTC_HAS___is_aggregate 1
-#define KJIT_RTC_HAS___is_function 1
-#define KJIT_RTC_HAS___make_signed 1
-#define KJIT_RTC_HAS___make_unsigned 1
-#define KJIT_RTC_HAS___remove_all_extents 1
-#define KJIT_RTC_HAS___remove_const 1
-#define KJIT_RTC_HAS___remove_cv 1
-#define KJIT_RTC_HAS___remove_cvref 1
-#define KJIT_RTC_HAS___remove_extent 1
-#define KJIT_RTC_HAS___remove_pointer 1
-#define KJIT_RTC_HAS___remove_reference 1
-#define KJIT_RTC_HAS___remove_reference_t 1
-#define KJIT_RTC_HAS___remove_volatile 1
-#define KJIT_RTC_HAS___make_integer_seq 1         // defined below
-#define KJIT_RTC_HAS_kjit_rtc_make_integer_seq 1  // the same, as an argument of another macro
-
-// Built into NVRTC.
-#define __COMMON_FUNCTIONS_H__
-#define __CUDA_DEVICE_RUNTIME_API_H__
-#define __CUDA_RUNTIME_H__
-#define __DEVICE_ATOMIC_FUNCTIONS_H__
-#define __DEVICE_DOUBLE_FUNCTIONS_H__
-#define __DEVICE_FUNCTIONS_H__
-#define __DEVICE_LAUNCH_PARAMETERS_H__
-#define __DEVICE_TYPES_H__
-#define __DRIVER_TYPES_H__
-#define __HOST_CONFIG_H__
-#define __HOST_DEFINES_H__
-#define __LIBRARY_TYPES_H__
-#define __MATH_FUNCTIONS_H__
-#define __SM_100_RT_H__
-#define __SM_30_INTRINSICS_H__
-#define __SM_32_INTRINSICS_H__
-#define __SM_35_ATOMIC_FUNCTIONS_H__
-#define __SM_35_INTRINSICS_H__
-#define __SM_80_RT_H__
-#define __SM_90_RT_H__
-#define __SURFACE_INDIRECT_FUNCTIONS_H__
-#define __SURFACE_TYPES_H__
-#define __TEXTURE_INDIRECT_FUNCTIONS_H__
-#define __TEXTURE_TYPES_H__
-#define __VECTOR_FUNCTIONS_H__
-#define __VECTOR_TYPES_H__
-#define CU_UUID_HAS_BEEN_DEFINED
-
-// NVRTC has no literals of type bfloat16, by which GCC's library defines such a type from GCC 14 on.
-#undef __BFLT16_DIG__
-
-// Whether the C++ library's headers are kjit's short ones (kjit_rtc/std): for GCC's library alone, as long as C++20
-// without extensions is all that a unit asks for.
-#include <cstddef>
-#if defined(__GLIBCXX__) && !_GLIBCXX_INLINE_VERSION && defined(__STRICT_ANSI__) && __cplusplus == 202002L && \
-    !defined(KJIT_RTC_FULL)
-#define KJIT_RTC_SHORT 1
-#else
-#define KJIT_RTC_SHORT 0
-#endif
-
-// Its constexpr functions are for host and device, and device code has no exceptions.
-#define _EXCEPTION_DEFINES_H 1
-#define __try if (true)
-#define __catch(...) if (false)
-#define __throw_exception_again
-
-// GCC keywords that NVRTC does not know.
-#if __GNUC__ >= 13  // before 13, the C library defines them
-#define _Float32 float
-#define _Float64 double
-#define _Float32x double
-#define _Float64x long double
-#define _Float128 long double
-#endif
+// Keywords.
 #define __extension__
 #define __signed signed
 #define __signed__ signed
@@ -104,110 +17,701 @@
 #define __volatile volatile
 #define __volatile__ volatile
 #define __decltype decltype
+// (Of an expression: a type is an error.)
+#define __typeof(...) ::kjit_rtc::without_reference<decltype(__VA_ARGS__)>
+#define __typeof__(...) ::kjit_rtc::without_reference<decltype(__VA_ARGS__)>
 #define __asm asm
-#define thread_local
-#define __thread
+#define __asm__ asm
 #define __alignof alignof
 #define __alignof__ alignof
-#define __null 0
+#define __null 0L
+#define thread_local
+#define __thread
+
+// Types that NVRTC reserves, as it has no run-time type information.
+#define type_info kjit_rtc_type_info
+#define __class_type_info kjit_rtc_class_type_info
+#define typeid(...) (::kjit_rtc::type_of())
+
+// Traits that NVRTC lacks, for GCC up to 15. (It has the others, and all that transform a type.)
 #define __is_same(...) (::kjit_rtc::is_same<__VA_ARGS__>)
+#define __is_layout_compatible(...) (::kjit_rtc::lacks<__VA_ARGS__>)
+#define __is_pointer_interconvertible_base_of(...) (::kjit_rtc::lacks<__VA_ARGS__>)
+#define __builtin_is_virtual_base_of(...) (::kjit_rtc::lacks<__VA_ARGS__>)
+#define __array_rank(...) (::kjit_rtc::array_rank<__VA_ARGS__>)
+#define __is_array(...) (::kjit_rtc::is_array<__VA_ARGS__>)
+#define __is_bounded_array(...) (::kjit_rtc::is_bounded_array<__VA_ARGS__>)
+#define __is_unbounded_array(...) (::kjit_rtc::is_unbounded_array<__VA_ARGS__>)
+#define __is_const(...) (::kjit_rtc::is_const<__VA_ARGS__>)
+#define __is_volatile(...) (::kjit_rtc::is_volatile<__VA_ARGS__>)
+#define __is_reference(...) (::kjit_rtc::is_reference<__VA_ARGS__>)
+#define __is_pointer(...) (::kjit_rtc::is_pointer<__remove_cv(__VA_ARGS__)>)
+#define __is_member_pointer(...) (::kjit_rtc::is_member_pointer<__remove_cv(__VA_ARGS__)>)
+#define __is_member_object_pointer(...) (::kjit_rtc::is_member_object_pointer<__remove_cv(__VA_ARGS__)>)
+#define __is_member_function_pointer(...) (::kjit_rtc::is_member_function_pointer<__remove_cv(__VA_ARGS__)>)
+#define __is_object(...) (::kjit_rtc::is_object<__VA_ARGS__>)
+#define __is_scoped_enum(...) (::kjit_rtc::is_scoped_enum<__VA_ARGS__>)
+#define __is_convertible(...) (::kjit_rtc::is_convertible<__VA_ARGS__>)
+#define __is_nothrow_convertible(...) (::kjit_rtc::is_nothrow_convertible<__VA_ARGS__>)
+#define __is_invocable(...) (::kjit_rtc::is_invocable<__VA_ARGS__>)
+#define __is_nothrow_invocable(...) (::kjit_rtc::is_nothrow_invocable<__VA_ARGS__>)
+#define __reference_constructs_from_temporary(...) (::kjit_rtc::constructs_from_temporary<__VA_ARGS__>)
+#define __reference_converts_from_temporary(...) (::kjit_rtc::converts_from_temporary<__VA_ARGS__>)
+#define __type_pack_element ::kjit_rtc::type_pack_element
+
+#define __builtin_offsetof(type, member) (__INTADDR__(&static_cast<type*>(0)->member))
+
+// Builtins with variable arguments: for host code.
+#define __builtin_va_list void*
+#define __builtin_va_start(...) static_cast<void>(0)
+#define __builtin_va_end(...) static_cast<void>(0)
+#define __builtin_va_copy(...) static_cast<void>(0)
+
+// What a compiler may answer of an expression that it does not fold. (halves.py refuses units that ask themselves.)
 #define __builtin_constant_p(...) false
+#define __builtin_expect_with_probability(x, ...) (x)
+#define __atomic_is_lock_free(...) true
+#define __atomic_always_lock_free(...) true
+
+// Values.
 #define __builtin_huge_valf() __builtin_bit_cast(float, 0x7f800000u)
 #define __builtin_huge_val() __builtin_bit_cast(double, 0x7ff0000000000000ull)
 #define __builtin_huge_vall() static_cast<long double>(__builtin_huge_val())
 #define __builtin_inff() __builtin_huge_valf()
 #define __builtin_inf() __builtin_huge_val()
+#define __builtin_infl() __builtin_huge_vall()
 #define __builtin_nanf(payload) __builtin_bit_cast(float, 0x7fc00000u)
 #define __builtin_nan(payload) __builtin_bit_cast(double, 0x7ff8000000000000ull)
 #define __builtin_nanl(payload) static_cast<long double>(__builtin_nan(payload))
 #define __builtin_nansf(payload) __builtin_bit_cast(float, 0x7fa00000u)
 #define __builtin_nans(payload) __builtin_bit_cast(double, 0x7ff4000000000000ull)
 #define __builtin_nansl(payload) static_cast<long double>(__builtin_nans(payload))
+#define __builtin_nansq(payload) static_cast<__float128>(__builtin_nans(payload))
+
+// Functions of the C library, which the unit declares.
+#define __builtin_acos ::acos
+#define __builtin_acosf ::acosf
+#define __builtin_acosl ::acosl
+#define __builtin_asin ::asin
+#define __builtin_asinf ::asinf
+#define __builtin_asinl ::asinl
+#define __builtin_atan ::atan
+#define __builtin_atanf ::atanf
+#define __builtin_atanl ::atanl
+#define __builtin_atan2 ::atan2
+#define __builtin_atan2f ::atan2f
+#define __builtin_atan2l ::atan2l
+#define __builtin_ceil ::ceil
+#define __builtin_ceilf ::ceilf
+#define __builtin_ceill ::ceill
+#define __builtin_cos ::cos
+#define __builtin_cosf ::cosf
+#define __builtin_cosl ::cosl
+#define __builtin_cosh ::cosh
+#define __builtin_coshf ::coshf
+#define __builtin_coshl ::coshl
+#define __builtin_exp ::exp
+#define __builtin_expf ::expf
+#define __builtin_expl ::expl
+#define __builtin_fabs ::fabs
+#define __builtin_fabsf ::fabsf
+#define __builtin_floor ::floor
+#define __builtin_floorf ::floorf
+#define __builtin_floorl ::floorl
+#define __builtin_fmod ::fmod
+#define __builtin_fmodf ::fmodf
+#define __builtin_fmodl ::fmodl
+#define __builtin_frexp ::frexp
+#define __builtin_frexpf ::frexpf
+#define __builtin_frexpl ::frexpl
+#define __builtin_ldexp ::ldexp
+#define __builtin_ldexpf ::ldexpf
+#define __builtin_ldexpl ::ldexpl
+#define __builtin_log ::log
+#define __builtin_logf ::logf
+#define __builtin_logl ::logl
+#define __builtin_log10 ::log10
+#define __builtin_log10f ::log10f
+#define __builtin_log10l ::log10l
+#define __builtin_modf ::modf
+#define __builtin_modff ::modff
+#define __builtin_modfl ::modfl
+#define __builtin_pow ::pow
+#define __builtin_powf ::powf
+#define __builtin_powl ::powl
+#define __builtin_sin ::sin
+#define __builtin_sinf ::sinf
+#define __builtin_sinl ::sinl
+#define __builtin_sinh ::sinh
+#define __builtin_sinhf ::sinhf
+#define __builtin_sinhl ::sinhl
+#define __builtin_sqrt ::sqrt
+#define __builtin_sqrtf ::sqrtf
+#define __builtin_sqrtl ::sqrtl
+#define __builtin_tan ::tan
+#define __builtin_tanf ::tanf
+#define __builtin_tanl ::tanl
+#define __builtin_tanh ::tanh
+#define __builtin_tanhf ::tanhf
+#define __builtin_tanhl ::tanhl
+#define __builtin_acosh ::acosh
+#define __builtin_acoshf ::acoshf
+#define __builtin_acoshl ::acoshl
+#define __builtin_asinh ::asinh
+#define __builtin_asinhf ::asinhf
+#define __builtin_asinhl ::asinhl
+#define __builtin_atanh ::atanh
+#define __builtin_atanhf ::atanhf
+#define __builtin_atanhl ::atanhl
+#define __builtin_cbrt ::cbrt
+#define __builtin_cbrtf ::cbrtf
+#define __builtin_cbrtl ::cbrtl
+#define __builtin_copysign ::copysign
+#define __builtin_copysignf ::copysignf
+#define __builtin_copysignl ::copysignl
+#define __builtin_erf ::erf
+#define __builtin_erff ::erff
+#define __builtin_erfl ::erfl
+#define __builtin_erfc ::erfc
+#define __builtin_erfcf ::erfcf
+#define __builtin_erfcl ::erfcl
+#define __builtin_exp2 ::exp2
+#define __builtin_exp2f ::exp2f
+#define __builtin_exp2l ::exp2l
+#define __builtin_expm1 ::expm1
+#define __builtin_expm1f ::expm1f
+#define __builtin_expm1l ::expm1l
+#define __builtin_fdim ::fdim
+#define __builtin_fdimf ::fdimf
+#define __builtin_fdiml ::fdiml
+#define __builtin_fma ::fma
+#define __builtin_fmaf ::fmaf
+#define __builtin_fmal ::fmal
+#define __builtin_fmax ::fmax
+#define __builtin_fmaxf ::fmaxf
+#define __builtin_fmaxl ::fmaxl
+#define __builtin_fmin ::fmin
+#define __builtin_fminf ::fminf
+#define __builtin_fminl ::fminl
+#define __builtin_hypot ::hypot
+#define __builtin_hypotf ::hypotf
+#define __builtin_hypotl ::hypotl
+#define __builtin_ilogb ::ilogb
+#define __builtin_ilogbf ::ilogbf
+#define __builtin_ilogbl ::ilogbl
+#define __builtin_lgamma ::lgamma
+#define __builtin_lgammaf ::lgammaf
+#define __builtin_lgammal ::lgammal
+#define __builtin_llrint ::llrint
+#define __builtin_llrintf ::llrintf
+#define __builtin_llrintl ::llrintl
+#define __builtin_llround ::llround
+#define __builtin_llroundf ::llroundf
+#define __builtin_llroundl ::llroundl
+#define __builtin_log1p ::log1p
+#define __builtin_log1pf ::log1pf
+#define __builtin_log1pl ::log1pl
+#define __builtin_log2 ::log2
+#define __builtin_log2f ::log2f
+#define __builtin_log2l ::log2l
+#define __builtin_logb ::logb
+#define __builtin_logbf ::logbf
+#define __builtin_logbl ::logbl
+#define __builtin_lrint ::lrint
+#define __builtin_lrintf ::lrintf
+#define __builtin_lrintl ::lrintl
+#define __builtin_lround ::lround
+#define __builtin_lroundf ::lroundf
+#define __builtin_lroundl ::lroundl
+#define __builtin_nearbyint ::nearbyint
+#define __builtin_nearbyintf ::nearbyintf
+#define __builtin_nearbyintl ::nearbyintl
+#define __builtin_nextafter ::nextafter
+#define __builtin_nextafterf ::nextafterf
+#define __builtin_nextafterl ::nextafterl
+#define __builtin_nexttoward ::nexttoward
+#define __builtin_nexttowardf ::nexttowardf
+#define __builtin_nexttowardl ::nexttowardl
+#define __builtin_remainder ::remainder
+#define __builtin_remainderf ::remainderf
+#define __builtin_remainderl ::remainderl
+#define __builtin_remquo ::remquo
+#define __builtin_remquof ::remquof
+#define __builtin_remquol ::remquol
+#define __builtin_rint ::rint
+#define __builtin_rintf ::rintf
+#define __builtin_rintl ::rintl
+#define __builtin_round ::round
+#define __builtin_roundf ::roundf
+#define __builtin_roundl ::roundl
+#define __builtin_scalbln ::scalbln
+#define __builtin_scalblnf ::scalblnf
+#define __builtin_scalblnl ::scalblnl
+#define __builtin_scalbn ::scalbn
+#define __builtin_scalbnf ::scalbnf
+#define __builtin_scalbnl ::scalbnl
+#define __builtin_tgamma ::tgamma
+#define __builtin_tgammaf ::tgammaf
+#define __builtin_tgammal ::tgammal
+#define __builtin_trunc ::trunc
+#define __builtin_truncf ::truncf
+#define __builtin_truncl ::truncl
+#define __builtin_abort ::abort
+#define __builtin_abs ::abs
+#define __builtin_calloc ::calloc
+#define __builtin_exit ::exit
+#define __builtin_index ::index
+#define __builtin_labs ::labs
+#define __builtin_llabs ::llabs
+#define __builtin_malloc ::malloc
+#define __builtin_memchr ::memchr
+#define __builtin_memcmp ::memcmp
+#define __builtin_memcpy ::memcpy
+#define __builtin_memmove ::memmove
+#define __builtin_memset ::memset
+#define __builtin_operator_delete ::operator delete
+#define __builtin_operator_new ::operator new
+#define __builtin_printf ::printf
+#define __builtin_putchar ::putchar
+#define __builtin_puts ::puts
+#define __builtin_realloc ::realloc
+#define __builtin_rindex ::rindex
+#define __builtin_snprintf ::snprintf
+#define __builtin_sprintf ::sprintf
+#define __builtin_strcat ::strcat
+#define __builtin_strchr ::strchr
+#define __builtin_strcmp ::strcmp
+#define __builtin_strcpy ::strcpy
+#define __builtin_strcspn ::strcspn
+#define __builtin_strlen ::strlen
+#define __builtin_strncat ::strncat
+#define __builtin_strncmp ::strncmp
+#define __builtin_strncpy ::strncpy
+#define __builtin_strpbrk ::strpbrk
+#define __builtin_strrchr ::strrchr
+#define __builtin_strspn ::strspn
+#define __builtin_strstr ::strstr
+#define __builtin_toupper ::toupper
+#define __builtin_vsnprintf ::vsnprintf
+#define __builtin_wcslen ::wcslen
+#define __builtin_wmemchr ::wmemchr
+#define __builtin_wmemcmp ::wmemcmp
+#define __builtin_wmemcpy ::wmemcpy
+#define __builtin_wmemmove ::wmemmove
+#define __builtin_wmemset ::wmemset
+
+// The real and the imaginary part of a complex number of GCC's, as operators that bind like a product.
+#define __real__ ::kjit_rtc::RealPart() *
+#define __imag__ ::kjit_rtc::ImaginaryPart() *
+
+#define __builtin_bswap16(x) static_cast<unsigned short>(::kjit_rtc::swapped(x, 2))
+#define __builtin_bswap32(x) static_cast<unsigned>(::kjit_rtc::swapped(x, 4))
+#define __builtin_bswap64(x) (::kjit_rtc::swapped(x, 8))
 #define __builtin_popcount(x) (::kjit_rtc::popcount(static_cast<unsigned>(x)))
 #define __builtin_popcountl(x) (::kjit_rtc::popcount(x))
 #define __builtin_popcountll(x) (::kjit_rtc::popcount(x))
+#define __builtin_parity(x) (__builtin_popcount(x) & 1)
 #define __builtin_ctz(x) (::kjit_rtc::ctz(static_cast<unsigned>(x)))
 #define __builtin_ctzl(x) (::kjit_rtc::ctz(x))
 #define __builtin_ctzll(x) (::kjit_rtc::ctz(x))
 #define __builtin_clz(x) (::kjit_rtc::clz(static_cast<unsigned>(x), 32))
 #define __builtin_clzl(x) (::kjit_rtc::clz(x, 64))
 #define __builtin_clzll(x) (::kjit_rtc::clz(x, 64))
-#define __builtin_bswap16(x) static_cast<unsigned short>(::kjit_rtc::swapped(x, 2))
-#define __builtin_bswap32(x) static_cast<unsigned>(::kjit_rtc::swapped(x, 4))
-#define __builtin_bswap64(x) (::kjit_rtc::swapped(x, 8))
-#define __builtin_va_list void*
-#define __builtin_va_start(...) static_cast<void>(0)
-#define __builtin_va_end(...) static_cast<void>(0)
-#define __builtin_ia32_pause() static_cast<void>(0)
-#define type_info kjit_rtc_type_info
-
+#define __builtin_popcountg(x) (::kjit_rtc::popcountg(x))
+#define __builtin_ctzg(...) (::kjit_rtc::ctzg(__VA_ARGS__))
+#define __builtin_clzg(...) (::kjit_rtc::clzg(__VA_ARGS__))
 #define __builtin_add_overflow(...) (::kjit_rtc::overflows<'+'>(__VA_ARGS__))
 #define __builtin_sub_overflow(...) (::kjit_rtc::overflows<'-'>(__VA_ARGS__))
 #define __builtin_mul_overflow(...) (::kjit_rtc::overflows<'*'>(__VA_ARGS__))
-#define __atomic_is_lock_free(...) true
-#define __atomic_always_lock_free(...) true
-#define __builtin_memset(...) ::memset(__VA_ARGS__)
-#define __builtin_memcpy(...) ::memcpy(__VA_ARGS__)
-#define __builtin_memmove(...) ::memmove(__VA_ARGS__)
-#define __builtin_memcmp(...) ::memcmp(__VA_ARGS__)
-#define __builtin_memchr(...) ::memchr(__VA_ARGS__)
-#define __builtin_strlen(...) ::strlen(__VA_ARGS__)
-#define __builtin_strcmp(...) ::strcmp(__VA_ARGS__)
-#define __builtin_ceil(...) ::ceil(__VA_ARGS__)
-#define __builtin_floor(...) ::floor(__VA_ARGS__)
-#define __builtin_abort(...) ::abort(__VA_ARGS__)
 
-// Builtins for host code, which is only parsed. A call from device code is an error, as by nvcc.
-template <typename T, typename... Rest>
-T __atomic_fetch_add(volatile T* object, Rest... rest);
-template <typename T, typename... Rest>
-T __atomic_fetch_sub(volatile T* object, Rest... rest);
-template <typename T, typename... Rest>
-T __atomic_fetch_and(volatile T* object, Rest... rest);
-template <typename T, typename... Rest>
-T __atomic_fetch_or(volatile T* object, Rest... rest);
-template <typename T, typename... Rest>
-T __atomic_fetch_xor(volatile T* object, Rest... rest);
-template <typename T, typename... Rest>
-T __atomic_fetch_nand(volatile T* object, Rest... rest);
-template <typename T, typename... Rest>
-T __atomic_add_fetch(volatile T* object, Rest... rest);
-template <typename T, typename... Rest>
-T __atomic_sub_fetch(volatile T* object, Rest... rest);
-template <typename T, typename... Rest>
-T __atomic_and_fetch(volatile T* object, Rest... rest);
-template <typename T, typename... Rest>
-T __atomic_or_fetch(volatile T* object, Rest... rest);
-template <typename T, typename... Rest>
-T __atomic_xor_fetch(volatile T* object, Rest... rest);
+namespace std {
+class type_info;
 template <typename T>
-T __atomic_load_n(const volatile T* object, int order);
+class reference_wrapper;
+}  // namespace std
+
+template <typename T>
+constexpr bool __builtin_isnan(T x) {
+  return x != x;
+}
+template <typename T>
+constexpr bool __builtin_isfinite(T x) {
+  return x - x == x - x;
+}
+template <typename T>
+constexpr bool __builtin_isinf(T x) {
+  return x == x && x - x != x - x;
+}
+template <typename T>
+constexpr int __builtin_isinf_sign(T x) {
+  return __builtin_isinf(x) ? (x < T(0) ? -1 : 1) : 0;
+}
+template <typename A, typename B>
+constexpr bool __builtin_isunordered(A x, B y) {
+  return x != x || y != y;
+}
+template <typename A, typename B>
+constexpr bool __builtin_isgreater(A x, B y) {
+  return x > y;
+}
+template <typename A, typename B>
+constexpr bool __builtin_isgreaterequal(A x, B y) {
+  return x >= y;
+}
+template <typename A, typename B>
+constexpr bool __builtin_isless(A x, B y) {
+  return x < y;
+}
+template <typename A, typename B>
+constexpr bool __builtin_islessequal(A x, B y) {
+  return x <= y;
+}
+template <typename A, typename B>
+constexpr bool __builtin_islessgreater(A x, B y) {
+  return x < y || x > y;
+}
+
+long double __builtin_fabsl(long double);
+template <typename T>
+bool __builtin_isnormal(T);
+template <typename T>
+bool __builtin_signbit(T);
+bool __builtin_signbitf(float);
+bool __builtin_signbitl(long double);
+template <typename T>
+int __builtin_fpclassify(int, int, int, int, int, T);
+template <typename T>
+float __builtin_cabsf(T);
+template <typename T>
+double __builtin_cabs(T);
+template <typename T>
+long double __builtin_cabsl(T);
+template <typename T>
+float __builtin_cargf(T);
+template <typename T>
+double __builtin_carg(T);
+template <typename T>
+long double __builtin_cargl(T);
+/// Functions of complex numbers, for host code.
+#define KJIT_OF_COMPLEX(name)           \
+  template <typename T, typename... Rest> \
+  T name(T, Rest...);
+KJIT_OF_COMPLEX(__builtin_cacosf)
+KJIT_OF_COMPLEX(__builtin_cacos)
+KJIT_OF_COMPLEX(__builtin_cacosl)
+KJIT_OF_COMPLEX(__builtin_cacoshf)
+KJIT_OF_COMPLEX(__builtin_cacosh)
+KJIT_OF_COMPLEX(__builtin_cacoshl)
+KJIT_OF_COMPLEX(__builtin_casinf)
+KJIT_OF_COMPLEX(__builtin_casin)
+KJIT_OF_COMPLEX(__builtin_casinl)
+KJIT_OF_COMPLEX(__builtin_casinhf)
+KJIT_OF_COMPLEX(__builtin_casinh)
+KJIT_OF_COMPLEX(__builtin_casinhl)
+KJIT_OF_COMPLEX(__builtin_catanf)
+KJIT_OF_COMPLEX(__builtin_catan)
+KJIT_OF_COMPLEX(__builtin_catanl)
+KJIT_OF_COMPLEX(__builtin_catanhf)
+KJIT_OF_COMPLEX(__builtin_catanh)
+KJIT_OF_COMPLEX(__builtin_catanhl)
+KJIT_OF_COMPLEX(__builtin_ccosf)
+KJIT_OF_COMPLEX(__builtin_ccos)
+KJIT_OF_COMPLEX(__builtin_ccosl)
+KJIT_OF_COMPLEX(__builtin_ccoshf)
+KJIT_OF_COMPLEX(__builtin_ccosh)
+KJIT_OF_COMPLEX(__builtin_ccoshl)
+KJIT_OF_COMPLEX(__builtin_cexpf)
+KJIT_OF_COMPLEX(__builtin_cexp)
+KJIT_OF_COMPLEX(__builtin_cexpl)
+KJIT_OF_COMPLEX(__builtin_clogf)
+KJIT_OF_COMPLEX(__builtin_clog)
+KJIT_OF_COMPLEX(__builtin_clogl)
+KJIT_OF_COMPLEX(__builtin_cpowf)
+KJIT_OF_COMPLEX(__builtin_cpow)
+KJIT_OF_COMPLEX(__builtin_cpowl)
+KJIT_OF_COMPLEX(__builtin_cprojf)
+KJIT_OF_COMPLEX(__builtin_cproj)
+KJIT_OF_COMPLEX(__builtin_cprojl)
+KJIT_OF_COMPLEX(__builtin_csinf)
+KJIT_OF_COMPLEX(__builtin_csin)
+KJIT_OF_COMPLEX(__builtin_csinl)
+KJIT_OF_COMPLEX(__builtin_csinhf)
+KJIT_OF_COMPLEX(__builtin_csinh)
+KJIT_OF_COMPLEX(__builtin_csinhl)
+KJIT_OF_COMPLEX(__builtin_csqrtf)
+KJIT_OF_COMPLEX(__builtin_csqrt)
+KJIT_OF_COMPLEX(__builtin_csqrtl)
+KJIT_OF_COMPLEX(__builtin_ctanf)
+KJIT_OF_COMPLEX(__builtin_ctan)
+KJIT_OF_COMPLEX(__builtin_ctanl)
+KJIT_OF_COMPLEX(__builtin_ctanhf)
+KJIT_OF_COMPLEX(__builtin_ctanh)
+KJIT_OF_COMPLEX(__builtin_ctanhl)
+#undef KJIT_OF_COMPLEX
+void __builtin_free(void*);
+void* __builtin_alloca(unsigned long);
+void __builtin_ia32_pause();
+template <typename T>
+void __builtin_clear_padding(T*);
 template <typename T, typename... Rest>
-T __atomic_exchange_n(volatile T* object, Rest... rest);
+T __atomic_fetch_add(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __atomic_fetch_sub(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __atomic_fetch_and(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __atomic_fetch_or(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __atomic_fetch_xor(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __atomic_fetch_nand(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __atomic_add_fetch(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __atomic_sub_fetch(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __atomic_and_fetch(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __atomic_or_fetch(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __atomic_xor_fetch(volatile T*, Rest...);
+template <typename T>
+T __atomic_load_n(const volatile T*, int);
+template <typename T, typename... Rest>
+T __atomic_exchange_n(volatile T*, Rest...);
 template <typename... Args>
-void __atomic_load(Args... args);
+void __atomic_load(Args...);
 template <typename... Args>
-void __atomic_store(Args... args);
+void __atomic_store(Args...);
 template <typename... Args>
-void __atomic_store_n(Args... args);
+void __atomic_store_n(Args...);
 template <typename... Args>
-void __atomic_exchange(Args... args);
+void __atomic_exchange(Args...);
 template <typename... Args>
-bool __atomic_compare_exchange(Args... args);
+bool __atomic_compare_exchange(Args...);
 template <typename... Args>
-bool __atomic_compare_exchange_n(Args... args);
-void __atomic_clear(volatile void* object, int order);
-void __atomic_thread_fence(int order);
-void __atomic_signal_fence(int order);
-bool __atomic_test_and_set(volatile void* object, int order);
-void* __builtin_alloca(unsigned long bytes);
+bool __atomic_compare_exchange_n(Args...);
+void __atomic_clear(volatile void*, int);
+void __atomic_thread_fence(int);
+void __atomic_signal_fence(int);
+bool __atomic_test_and_set(volatile void*, int);
+template <typename T, typename... Rest>
+T __sync_fetch_and_add(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_fetch_and_sub(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_fetch_and_or(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_fetch_and_and(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_fetch_and_xor(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_fetch_and_nand(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_add_and_fetch(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_sub_and_fetch(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_or_and_fetch(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_and_and_fetch(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_xor_and_fetch(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_nand_and_fetch(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_val_compare_and_swap(volatile T*, Rest...);
+template <typename T, typename... Rest>
+T __sync_lock_test_and_set(volatile T*, Rest...);
+template <typename T, typename... Rest>
+bool __sync_bool_compare_and_swap(volatile T*, Rest...);
+template <typename T>
+void __sync_lock_release(volatile T*);
+void __sync_synchronize();
 
 namespace kjit_rtc {
+
+const std::type_info& type_of();
 
 template <typename A, typename B>
 inline constexpr bool is_same = false;
 template <typename A>
 inline constexpr bool is_same<A, A> = true;
+
+template <typename T>
+using without_reference = __remove_reference(T);
+template <typename T>
+using without_cvref = __remove_cv(__remove_reference(T));
+
+template <typename...>
+inline constexpr bool is_known = false;
+/// A trait that NVRTC lacks: an error where it is used.
+template <typename... Types>
+inline constexpr bool lacks = [] {
+  static_assert(is_known<Types...>, "only nvcc has this type trait");
+  return false;
+}();
+
+template <typename>
+inline constexpr unsigned long array_rank = 0;
+template <typename T>
+inline constexpr unsigned long array_rank<T[]> = 1 + array_rank<T>;
+template <typename T, unsigned long kSize>
+inline constexpr unsigned long array_rank<T[kSize]> = 1 + array_rank<T>;
+template <typename>
+inline constexpr bool is_unbounded_array = false;
+template <typename T>
+inline constexpr bool is_unbounded_array<T[]> = true;
+template <typename>
+inline constexpr bool is_bounded_array = false;
+template <typename T, unsigned long kSize>
+inline constexpr bool is_bounded_array<T[kSize]> = true;
+template <typename T>
+inline constexpr bool is_array = is_unbounded_array<T> || is_bounded_array<T>;
+
+template <typename>
+inline constexpr bool is_const = false;
+template <typename T>
+inline constexpr bool is_const<const T> = true;
+template <typename>
+inline constexpr bool is_volatile = false;
+template <typename T>
+inline constexpr bool is_volatile<volatile T> = true;
+template <typename>
+inline constexpr bool is_reference = false;
+template <typename T>
+inline constexpr bool is_reference<T&> = true;
+template <typename T>
+inline constexpr bool is_reference<T&&> = true;
+template <typename T>
+inline constexpr bool is_void = is_same<__remove_cv(T), void>;
+template <typename T>
+inline constexpr bool is_object = !__is_function(T) && !is_reference<T> && !is_void<T>;
+
+// Of types without qualifiers.
+template <typename>
+inline constexpr bool is_pointer = false;
+template <typename T>
+inline constexpr bool is_pointer<T*> = true;
+template <typename>
+inline constexpr bool is_member_pointer = false;
+template <typename T, typename Class>
+inline constexpr bool is_member_pointer<T Class::*> = true;
+template <typename>
+inline constexpr bool is_member_function_pointer = false;
+template <typename T, typename Class>
+inline constexpr bool is_member_function_pointer<T Class::*> = __is_function(T);
+template <typename T>
+inline constexpr bool is_member_object_pointer = is_member_pointer<T> && !is_member_function_pointer<T>;
+
+template <typename T>
+struct Value {
+  using type = T;
+};
+template <typename T>
+__add_rvalue_reference(T) value_of() noexcept;
+/// A call initialises a `To`, implicitly.
+template <typename To>
+void initialise(typename Value<To>::type) noexcept;
+template <typename From, typename To, typename = void>
+struct Converts {
+  static constexpr bool is_possible = is_void<From> && is_void<To>;
+  static constexpr bool is_nothrow = is_possible;
+};
+template <typename From, typename To>
+struct Converts<From, To, decltype(initialise<To>(value_of<From>()))> {
+  // (A parameter can have the type of an array or a function, as a pointer.)
+  static constexpr bool is_possible = !is_array<To> && !__is_function(To);
+  static constexpr bool is_nothrow = is_possible && noexcept(initialise<To>(value_of<From>()));
+};
+template <typename From, typename To>
+inline constexpr bool is_convertible = Converts<From, To>::is_possible;
+template <typename From, typename To>
+inline constexpr bool is_nothrow_convertible = Converts<From, To>::is_nothrow;
+
+template <typename T, bool = __is_enum(T)>
+inline constexpr bool is_scoped_enum = false;
+template <typename T>
+inline constexpr bool is_scoped_enum<T, true> = !is_convertible<T, __underlying_type(T)>;
+
+template <unsigned long kIndex, typename First, typename... Rest>
+struct Element : Element<kIndex - 1, Rest...> {};
+template <typename First, typename... Rest>
+struct Element<0, First, Rest...> {
+  using type = First;
+};
+template <unsigned long kIndex, typename... Types>
+using type_pack_element = typename Element<kIndex, Types...>::type;
+
+/// The object of a call through a pointer to a member of `Class`: `T` is the class, refers to it or points to it.
+template <int kKind>
+struct Kind {};
+template <typename>
+inline constexpr bool is_wrapper = false;
+template <typename T>
+inline constexpr bool is_wrapper<std::reference_wrapper<T>> = true;
+template <typename Class, typename T>
+using KindOf = Kind<is_same<Class, T> || __is_base_of(Class, T) ? 0 : is_wrapper<T> ? 1 : 2>;
+template <typename T>
+auto object(Kind<0>) noexcept -> decltype(value_of<T>());
+template <typename T>
+auto object(Kind<1>) noexcept(noexcept(value_of<T>().get())) -> decltype(value_of<T>().get());
+template <typename T>
+auto object(Kind<2>) noexcept(noexcept(*value_of<T>())) -> decltype(*value_of<T>());
+/// The standard's INVOKE of a `Function`, which is `F` without qualifiers.
+template <typename F, bool = is_member_function_pointer<F>>
+struct Invoke {
+  template <typename Function, typename... Args>
+  static auto call() noexcept(noexcept(value_of<Function>()(value_of<Args>()...)))
+      -> decltype(value_of<Function>()(value_of<Args>()...));
+};
+template <typename Member, typename Class>
+struct Invoke<Member Class::*, true> {
+  template <typename Function, typename T, typename... Args>
+  static auto call() noexcept(
+      noexcept((object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>())(value_of<Args>()...))
+  ) -> decltype((object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>())(value_of<Args>()...));
+};
+template <typename Member, typename Class>
+struct Invoke<Member Class::*, false> {
+  template <typename Function, typename T>
+  static auto call() noexcept(noexcept(object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>()))
+      -> decltype(object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>());
+};
+template <typename>
+struct Void {
+  using type = void;
+};
+template <typename, typename F, typename... Args>
+struct Invokes {
+  static constexpr bool is_possible = false;
+  static constexpr bool is_nothrow = false;
+};
+template <typename F, typename... Args>
+struct Invokes<typename Void<decltype(Invoke<without_cvref<F>>::template call<F, Args...>())>::type, F, Args...> {
+  static constexpr bool is_possible = true;
+  static constexpr bool is_nothrow = noexcept(Invoke<without_cvref<F>>::template call<F, Args...>());
+};
+template <typename F, typename... Args>
+inline constexpr bool is_invocable = Invokes<void, F, Args...>::is_possible;
+template <typename F, typename... Args>
+inline constexpr bool is_nothrow_invocable = Invokes<void, F, Args...>::is_nothrow;
+
+/// Whether the reference `T` to a `From` refers to a new object: none of `From`, and none that it converts to an lvalue.
+template <typename T, typename From, bool = is_convertible<__add_pointer(From), __add_pointer(T)>>
+inline constexpr bool is_to_temporary = is_object<From>;
+template <typename T, typename From>
+inline constexpr bool is_to_temporary<T, From, false> =
+    !is_convertible<From, __add_lvalue_reference(__remove_const(__remove_reference(T)))> &&
+    is_convertible<From, __add_rvalue_reference(__remove_reference(T))>;
+template <typename T, typename From, bool = is_reference<T> && __is_constructible(T, From)>
+inline constexpr bool constructs_from_temporary = false;
+template <typename T, typename From>
+inline constexpr bool constructs_from_temporary<T, From, true> = is_to_temporary<T, From>;
+template <typename T, typename From, bool = is_reference<T> && is_convertible<From, T>>
+inline constexpr bool converts_from_temporary = false;
+template <typename T, typename From>
+inline constexpr bool converts_from_temporary<T, From, true> = is_to_temporary<T, From>;
 
 template <typename T, T... kValues>
 struct Sequence {};
@@ -227,25 +731,117 @@ template <typename T>
 struct Counted<T, 1> {
   using type = Sequence<T, 0>;
 };
+template <template <typename T, T...> typename To, typename From>
+struct Typed;
+template <template <typename T, T...> typename To, typename T, T... kValues>
+struct Typed<To, Sequence<T, kValues...>> {
+  using type = To<T, kValues...>;
+};
+template <template <unsigned long...> typename To, typename From>
+struct Untyped;
+template <template <unsigned long...> typename To, typename T, T... kValues>
+struct Untyped<To, Sequence<T, kValues...>> {
+  using type = To<kValues...>;
+};
+/// `To<T, 0, 1, ..., kCount - 1>`, which GCC's library writes as `To<T, __integer_pack(kCount)...>`.
+template <template <typename T, T...> typename To, typename T, T kCount>
+using typed_sequence = typename Typed<To, typename Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
+/// `To<0, 1, ..., kCount - 1>`.
+template <template <unsigned long...> typename To, unsigned long kCount>
+using sequence = typename Untyped<To, typename Counted<unsigned long, kCount>::type>::type;
+
+/// GCC's type for bfloat16, without arithmetic.
+struct alignas(2) Bfloat {
+  unsigned short bits;
+};
+
+/// A type of GCC's, other than `T`, with the numbers of `T`.
+template <int kBits, typename T>
+struct Float {
+  using type = T;
+  T value;
+  Float() = default;
+  constexpr Float(T number) : value(number) {}
+  constexpr operator T() const { return value; }
+};
+using Float32 = Float<32, float>;
+using Float64 = Float<64, double>;
+using Float128 = Float<128, long double>;
+using Float32x = Float<33, double>;
+using Float64x = Float<65, long double>;
+
+/// GCC's complex number of two `T`.
+template <typename T>
+struct Complex {
+  T parts[2];
+  Complex() = default;
+  constexpr Complex(T real, T imaginary = T()) : parts{real, imaginary} {}
+  template <typename U>
+  constexpr Complex(const Complex<U>& other) : parts{T(other.parts[0]), T(other.parts[1])} {}
+  Complex& operator+=(const Complex&);
+  Complex& operator-=(const Complex&);
+  Complex& operator*=(const Complex&);
+  Complex& operator/=(const Complex&);
+};
+using complex_float = Complex<float>;
+using complex_double = Complex<double>;
+using complex_long_double = Complex<long double>;
+struct RealPart {
+  template <typename T>
+  friend constexpr T& operator*(RealPart, Complex<T>& z) {
+    return z.parts[0];
+  }
+  template <typename T>
+  friend constexpr const T& operator*(RealPart, const Complex<T>& z) {
+    return z.parts[0];
+  }
+};
+struct ImaginaryPart {
+  template <typename T>
+  friend constexpr T& operator*(ImaginaryPart, Complex<T>& z) {
+    return z.parts[1];
+  }
+  template <typename T>
+  friend constexpr const T& operator*(ImaginaryPart, const Complex<T>& z) {
+    return z.parts[1];
+  }
+};
 
 // GCC's bit-counting builtins, which are constant expressions.
-__host__ __device__ constexpr int popcount(unsigned long long x) {
-  if (!__builtin_is_constant_evaluated()) return __popcll(x);
+__attribute__((host)) __attribute__((device)) constexpr int popcount(unsigned long long x) {
   int count = 0;
   for (; x != 0; x &= x - 1) ++count;
   return count;
 }
-__host__ __device__ constexpr int ctz(unsigned long long x) {
+__attribute__((host)) __attribute__((device)) constexpr int ctz(unsigned long long x) {
   return popcount(~x & (x - 1));
 }
-__host__ __device__ constexpr int clz(unsigned long long x, int bits) {
-  if (!__builtin_is_constant_evaluated()) return __clzll(static_cast<long long>(x)) - (64 - bits);
+__attribute__((host)) __attribute__((device)) constexpr int clz(unsigned long long x, int bits) {
   int count = bits;
   for (; x != 0; x >>= 1) --count;
   return count;
 }
 
-__host__ __device__ constexpr unsigned long long swapped(unsigned long long x, int bytes) {
+// Those for all unsigned types; `of_zero` is the result for zero.
+template <typename T>
+__attribute__((host)) __attribute__((device)) constexpr int popcountg(T x) {
+  int count = 0;
+  for (; x != 0; x = static_cast<T>(x & (x - 1))) ++count;
+  return count;
+}
+template <typename T>
+__attribute__((host)) __attribute__((device)) constexpr int ctzg(T x, int of_zero = 8 * sizeof(T)) {
+  return x == 0 ? of_zero : popcountg(static_cast<T>(~x & (x - 1)));
+}
+template <typename T>
+__attribute__((host)) __attribute__((device)) constexpr int clzg(T x, int of_zero = 8 * sizeof(T)) {
+  int count = 8 * sizeof(T);
+  if (x == 0) return of_zero;
+  for (; x != 0; x = static_cast<T>(x >> 1)) --count;
+  return count;
+}
+
+__attribute__((host)) __attribute__((device)) constexpr unsigned long long swapped(unsigned long long x, int bytes) {
   unsigned long long result = 0;
   for (int i = 0; i < bytes; ++i) result |= (x >> (8 * i) & 0xff) << (8 * (bytes - 1 - i));
   return result;
@@ -253,7 +849,7 @@ __host__ __device__ constexpr unsigned long long swapped(unsigned long long x, i
 
 /// GCC's arithmetic with a check: the exact result as an `R`, and whether that is another number.
 template <char kSign, typename A, typename B, typename R>
-__host__ __device__ constexpr bool overflows(A a, B b, R* result) {
+__attribute__((host)) __attribute__((device)) constexpr bool overflows(A a, B b, R* result) {
   // As signs and magnitudes of 128 bits, which hold every sum and product of 64-bit numbers.
   bool is_negative = a < A(0);
   const bool other_is_negative = (b < B(0)) != (kSign == '-');
@@ -275,61 +871,4 @@ __host__ __device__ constexpr bool overflows(A a, B b, R* result) {
   return magnitude(*result) != exact || (exact != 0 && (*result < R(0)) != is_negative);
 }
 
-template <template <typename T, T...> typename To, typename From>
-struct Named;
-template <template <typename T, T...> typename To, typename T, T... kValues>
-struct Named<To, Sequence<T, kValues...>> {
-  using type = To<T, kValues...>;
-};
-
 }  // namespace kjit_rtc
-
-/// `To<T, 0, 1, ..., kCount - 1>`, as by the builtin of other compilers. It is not declared under the builtin's name:
-/// from some version on, 13.3 at the latest, NVRTC has it.
-template <template <typename T, T...> typename To, typename T, T kCount>
-using kjit_rtc_make_integer_seq =
-    typename kjit_rtc::Named<To, typename kjit_rtc::Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
-#define __make_integer_seq kjit_rtc_make_integer_seq
-
-// The runtime's functions, which its headers omit for NVRTC.
-#undef __CUDACC_RTC__
-#include <cuda_runtime_api.h>
-#define __CUDACC_RTC__ 1
-
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <utility>
-
-// Declarations for host code in nvcc's <cuda_runtime.h> that take kernels: only parsed.
-template <typename T>
-cudaError_t cudaFuncSetAttribute(T* kernel, cudaFuncAttribute attribute, int value);
-template <typename T>
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, T* kernel);
-template <typename T>
-cudaError_t cudaFuncSetCacheConfig(T* kernel, cudaFuncCache config);
-template <typename T>
-cudaError_t cudaLaunchKernel(T* kernel, dim3 grid, dim3 block, void** args, size_t smem = 0, cudaStream_t stream = 0);
-template <typename T>
-cudaError_t cudaLaunchCooperativeKernel(T* kernel, dim3 grid, dim3 block, void** args, size_t smem = 0,
-                                        cudaStream_t stream = 0);
-template <typename... Parameters, typename... Args>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Args&&... args);
-template <typename T>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, T kernel, int block, size_t smem);
-template <typename T>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, T kernel, int block, size_t smem,
-                                                                   unsigned flags);
-template <typename T>
-cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, T kernel, size_t smem = 0, int limit = 0);
-template <typename T>
-cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, T* kernel, const cudaLaunchConfig_t* config);
-template <typename T>
-cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, T* kernel, const cudaLaunchConfig_t* config);
-template <typename T>
-cudaError_t cudaMalloc(T** memory, size_t bytes);
-template <typename T>
-cudaError_t cudaMallocHost(T** memory, size_t bytes, unsigned flags = 0);
-template <typename T>
-cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t stream);

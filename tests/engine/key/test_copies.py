@@ -31,7 +31,7 @@ CPU = Target.cpu()
 HIT, BUILT = "hit", "built"
 
 
-def answer(number: int) -> str:
+def answer(number: object) -> str:
     return f"#define ANSWER {number}\n"
 
 
@@ -271,6 +271,30 @@ class TestAModuleThatSaysWhereItIs:
         assert second.ask(extra_cflags=[flag]) == (BUILT, 42)
         assert second.ask(extra_cflags=[flag]) == (HIT, 42)
 
+    @pytest.mark.parametrize(
+        "flags", [["-Wa,-g"], ["-Xassembler", "--gen-debug"], ["-fsanitize=undefined"], ["-frecord-gcc-switches", "{}"]]
+    )
+    def test_each_copy_has_its_own_paths_that_a_flag_puts_into_the_library(self, first: Copy, flags: list[str]) -> None:
+        first.write("pkg/csrc/answer.h", answer("(r->v_int64 + 1)"))
+        second = copied(first)
+        states = []
+        for copy in (first, second, second):
+            words = [flag.replace("{}", f"-I{copy.root}/pkg/inc") for flag in flags]
+            more = {"extra_cflags": words, "extra_ldflags": [flag for flag in words if "undefined" in flag]}
+            spec = Spec("answer", cpp_files=[copy.source], **more)
+            states.append(builder.build(Variant(spec, CPU), Store.open()).state)
+        assert states == [BUILT, BUILT, HIT]
+
+    def test_each_copy_has_its_own_debug_information_where_a_script_asks_for_it(
+        self, first: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "cxx").write_text(f'#!/bin/sh\nexec {find_cxx().path} -g "$@"\n')
+        (tmp_path / "cxx").chmod(0o755)
+        monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
+        first.write("pkg/csrc/answer.h", answer(42))
+        second = copied(first)
+        assert [copy.ask()[0] for copy in (first, second, second)] == [BUILT, BUILT, HIT]
+
     def test_a_miss_says_why_and_where_it_was_built(self, first: Copy) -> None:
         include(first, "<stdint.h>")
         say(first, "sizeof(__FILE__)")
@@ -320,6 +344,30 @@ class TestCuda:
         first.write("pkg/csrc/op.cu", f"__global__ void op(const char** x) {{ *x = {word}; }}\n")
         second = copied(first)
         assert [self.build(copy).state for copy in (first, second, first)] == [BUILT, BUILT, HIT]
+
+    @pytest.mark.parametrize(
+        ("variable", "value"),
+        [
+            ("NVCC_APPEND_FLAGS", "-lineinfo"),
+            pytest.param("NVCC_PREPEND_FLAGS", "-G", marks=pytest.mark.nightly),
+            pytest.param("NVCC_APPEND_FLAGS", "-optf {}/options.txt", marks=pytest.mark.nightly),
+            pytest.param("NVCC_APPEND_FLAGS", "-Xcompiler -O2,-g", marks=pytest.mark.nightly),
+            pytest.param("NVCC_APPEND_FLAGS", "-Xptxas=--generate-line-info", marks=pytest.mark.nightly),
+            pytest.param("", "-Xcompiler=-ggdb", marks=pytest.mark.nightly),
+        ],
+    )
+    def test_each_copy_has_its_own_debug_information(
+        self, first: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+    ) -> None:
+        (tmp_path / "options.txt").write_text("-O2 -lineinfo\n")
+        first.write("pkg/csrc/op.cu", "__global__ void op(int* x) { *x = 1; }\n")
+        second = copied(first)
+        value = value.replace("{}", str(tmp_path))
+        if variable:
+            monkeypatch.setenv(variable, value)
+        flags = [] if variable else value.split()
+        states = [self.build(copy, extra_cuda_cflags=flags).state for copy in (first, second, second)]
+        assert states == [BUILT, BUILT, HIT]
 
     def test_a_header_that_is_included_ahead_from_a_folder_with_an_odd_name(self, first: Copy) -> None:
         first.write("pkg/csrc/op.cu", "__global__ void op(int* x) { *x = ANSWER; }\n")

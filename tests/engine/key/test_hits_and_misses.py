@@ -30,6 +30,7 @@ import pytest
 
 from kjit.engine import builder
 from kjit.engine.cache.store import Store
+from kjit.engine.cache.texts import write_texts
 from kjit.engine.compile import compile as compile_module
 from kjit.engine.compile import libraries
 from kjit.engine.key.headers import Reads
@@ -247,6 +248,36 @@ class TestNewFiles:
         assert road.ask() == (BUILT, 42)
         (tmp_path / "more" / "stdint.h").write_text(f"{answer(43)}#include_next <stdint.h>\n")
         assert road.ask() == (BUILT, 43)
+
+    @pytest.mark.parametrize("place", ["cache", "cache in the folder itself", "temporary files", "a log"])
+    def test_what_builds_and_programs_write_beside_a_source_is_not_asked_for(
+        self, unbuilt: Road, place: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = unbuilt.source.parent
+        unbuilt.source.write_text(
+            unbuilt.source.read_text() + '#define MORE "more.h"\n#if __has_include(MORE)\n#error\n#endif\n'
+        )
+        if place.startswith("cache"):
+            unbuilt.cache = folder / "cache" if place == "cache" else folder
+            monkeypatch.setenv("KJIT_CACHE_DIR", str(unbuilt.cache))
+        elif place == "temporary files":
+            monkeypatch.setenv("TMPDIR", str(folder))
+            monkeypatch.setattr("tempfile.tempdir", None)
+        else:
+            launcher = unbuilt.project / "launcher"
+            launcher.write_text(f'#!/bin/sh\necho "a line" >>{folder}/log\nexec "$@"\n')
+            launcher.chmod(0o755)
+            (folder / "log").write_text("")
+            monkeypatch.setenv("KJIT_COMPILER_LAUNCHER", str(launcher))
+        assert [unbuilt.ask() for _ in range(3)] == [(BUILT, 42), (HIT, 42), (HIT, 42)]
+        other = unbuilt.write_op(unbuilt.project.with_name("other"))
+        builder.build(Variant(other, CPU), Store.open())
+        if place.startswith("cache"):
+            write_texts(str(unbuilt.cache), "more", {"more.cpp": b""})
+        assert unbuilt.ask() == (HIT, 42)
+        (folder / "more.h").write_text("")
+        with pytest.raises(KjitError, match="#error"):
+            unbuilt.ask()
 
     def test_a_file_that_has_include_asks_for_is_a_miss_when_it_appears(self, road: Road) -> None:
         road.header.write_text(f'#if __has_include("tuned.h")\n#include "tuned.h"\n#else\n{answer(42)}#endif\n')

@@ -1,0 +1,170 @@
+"""Which compiler gets a CUDA unit: NVRTC those of kjit's own kind, nvcc all others.
+
+A unit is of kjit's own kind if what its own files include is kjit's, CUDA's, or one of `HEADERS`: the headers of the C
+and C++ libraries for which tests compare both compilers. It must not use what NVRTC lacks (`lacking`).
+
+The files that a unit has included are known once it has been preprocessed (`foreign`). Most other units are known by
+the `#include` lines of their sources (`foreign_in`), so that nothing is preprocessed in vain. A line that the
+preprocessor would skip counts too: nvcc is never wrong.
+
+Few imports: the programs of a build start once for every unit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_OF_C = (
+    "assert.h ctype.h errno.h float.h inttypes.h limits.h math.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h "
+    "cassert cctype cerrno cfloat cinttypes climits cmath cstddef cstdint cstdio cstdlib cstring"
+)
+_OF_CXX = (
+    "algorithm array bit compare concepts functional initializer_list limits new numbers numeric optional "
+    "source_location span tuple type_traits utility"
+)
+HEADERS = frozenset((*_OF_C.split(), *_OF_CXX.split()))
+"""The headers of the C and C++ libraries that a unit of kjit's own kind may include."""
+
+FOREIGN = "it includes <{}>, which is neither kjit's nor CUDA's, nor a header known to mean the same by NVRTC"
+
+ONLY_NVCC = "for nvcc: "
+"""How the programs of a build begin the reason for which they refuse a unit."""
+
+_MARKER = re.compile(r'^# \d+ "((?:\\.|[^"\\])*)"(.*)$', re.MULTILINE)
+_LITERAL = re.compile(
+    r"""(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+')"""
+)
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
+
+# Keywords and builtins of GCC that NVRTC does not have, or answers differently.
+_OF_GCC = (
+    *(f"__builtin_{name}" for name in ("constant_p", "choose_expr", "types_compatible_p", "object_size")),
+    *("__builtin_classify_type", r"__builtin_shuffle\w*", "__builtin_convertvector", "__auto_type", "__label__"),
+    *("(?:__)?vector_size(?:__)?", "__ext_vector_type__", "_Complex", "__complex__", "__real__", "__imag__"),
+    *(r"_Float(?:16|32|64|128)x?", "__bf16", "__fp16"),
+)
+# What only nvcc supports, or means something else by NVRTC, with the end of a sentence.
+_LACKING = tuple(
+    (re.compile(pattern, re.MULTILINE), reason)
+    for pattern, reason in (
+        (r"__attribute__\(\(managed\)\)", "only nvcc registers __managed__ variables"),
+        (
+            r"\bcuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size))(?=\s*[<(])",
+            "only nvcc registers the symbols that {} takes",
+        ),
+        (
+            r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)",
+            "only nvcc compiles __device__ lambdas",
+        ),
+        (
+            rf"\b(?:{'|'.join(_OF_GCC)})\b",
+            "NVRTC does not know {}",
+        ),
+        (r"\[\[\s*(?:gnu|__gnu__|using\s+gnu)\b", "NVRTC does not know attributes of GCC's in brackets"),
+        (r"\(\s*\{", "NVRTC does not know GCC's statements in expressions"),
+        (r"\?\s*:(?!:)", "NVRTC does not know GCC's ?: without a middle"),
+        (r"\bcase\b[^:;{}\n]*\.\.\.", "NVRTC does not know GCC's ranges of cases"),
+    )
+)
+
+
+def foreign_in(paths: Iterable[str], folders: Sequence[str], search: Sequence[str]) -> str:
+    """The first header named by sources, or by headers of their project, with which a unit is not of kjit's own kind;
+    empty if there is none.
+
+    Args:
+        folders: the folders of kjit's and CUDA's headers.
+        search: the folders of the op's own headers.
+    """
+    waiting, seen = list(paths), set(paths)
+    while waiting:
+        path = waiting.pop()
+        try:
+            with open(path, "rb") as file:
+                found = _INCLUDE.findall(file.read())
+        except OSError:
+            continue  # the preprocessor reports it
+        for angled, quoted in found:
+            name = os.fsdecode(angled or quoted)
+            places = [*([os.path.dirname(path)] if quoted else []), *search]
+            own = next(filter(os.path.isfile, (os.path.join(place, name) for place in places)), None)
+            if own is None:
+                if name not in HEADERS and not any(os.path.isfile(os.path.join(folder, name)) for folder in folders):
+                    return name
+            elif own not in seen:
+                seen.add(own)
+                waiting.append(own)
+    return ""
+
+
+def foreign(unit: str, folders: Sequence[str]) -> str:
+    """The first header included by a unit's own files with which it is not of kjit's own kind; empty if there is none.
+
+    Args:
+        unit: preprocessed.
+        folders: the folders of kjit's and CUDA's headers.
+    """
+    is_own = [True]  # of each file that has been entered
+    before = ""
+    for marker in _MARKER.finditer(unit):
+        file, flags = marker[1], marker[2].split()
+        if "1" in flags:
+            # What `-include` names is included by no file.
+            is_of_command = before.startswith("<")
+            is_system = "3" in flags
+            is_known = not is_system or file.startswith(tuple(folders)) or name_of(file) in HEADERS
+            if is_own[-1] and not is_of_command and not is_known:
+                return name_of(file)
+            is_own.append(is_own[-1] and not is_system and not is_of_command)
+        elif "2" in flags and len(is_own) > 1:
+            is_own.pop()
+        before = file
+    return ""
+
+
+def name_of(file: str) -> str:
+    """The name by which a header of the C or C++ library is included."""
+    return re.sub(r"^.*/(?:c\+\+/(?:v1|[\d.]+)|include(?:-fixed)?(?:/[\w.]+-linux-gnu)?)/", "", file, count=1)
+
+
+def lacking(unit: str) -> str:
+    """What NVRTC lacks of what a unit's own files use, as the end of a sentence; empty if it lacks nothing.
+
+    Args:
+        unit: preprocessed.
+    """
+    own = _own_text(unit)
+    for pattern, reason in _LACKING:
+        if (match := pattern.search(own)) is not None:
+            return reason.format(match[0].split("(")[0].strip())
+    return ""
+
+
+def _own_text(unit: str) -> str:
+    """The code of a unit's own files, by the line markers, without literals."""
+    texts = []
+    begin, is_own = 0, False
+    for marker in _MARKER.finditer(unit):
+        if is_own:
+            texts.append(unit[begin : marker.start()])
+        begin, is_own = marker.end(), "3" not in marker[2].split() and not marker[1].startswith("<")
+    if is_own:
+        texts.append(unit[begin:])
+    # Macros of system headers have been expanded to what is left out.
+    return _LITERAL.sub('""', " _ ".join(texts))
+
+
+def refusal(unit: str, folders: str) -> str:
+    """Why nvcc compiles a preprocessed unit, as the end of a sentence; empty if NVRTC does.
+
+    Args:
+        folders: the folders of kjit's and CUDA's headers, separated by colons; empty if a unit may include any header.
+    """
+    if folders and (name := foreign(unit, folders.split(os.pathsep))):
+        return FOREIGN.format(name)
+    return lacking(unit)

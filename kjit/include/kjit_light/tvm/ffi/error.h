@@ -1,5 +1,0 @@
-// See kjit_light/tvm.h.
-
-#pragma once
-
-#include <kjit_light/tvm.h>

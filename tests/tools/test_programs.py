@@ -1,0 +1,178 @@
+"""tools/programs.py: the programs that it finds, builds and runs, and its comparison of outputs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WITHOUT_ARGUMENTS = """#include <cstdio>
+#include <iostream>
+__global__ void kernel(int* p) { *p = 1; }
+int main() {
+  std::cout << "from C++\\n";
+  printf("from C\\n");
+}
+"""
+WITH_ARGUMENTS = """#include <cstdio>
+#include <cstdlib>
+#include "answer.h"
+__global__ void kernel(int* p) { *p = 1; }
+int main(int argc, char** argv) {
+  printf("%s %d", argv[1], answer() + argc);
+  exit(3);
+}
+"""
+ANSWER = '#include "answer.h"\nint answer() { return 40; }\n'
+MAKEFILE = "run: program\n\t$(LAUNCHER) ./program seven\n"
+
+
+@pytest.fixture(scope="module")
+def tool() -> Any:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+    try:
+        import programs
+        import programs_built
+        import programs_output
+    finally:
+        sys.path.pop(0)
+    programs.built, programs.output = programs_built, programs_output
+    return programs
+
+
+def write(folder: Path, **files: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return folder
+
+
+def found(tool: Any, root: Path) -> dict[str, list[str]]:
+    return {each.name: [path.name for path in each.sources] for each in tool.find_programs(root)}
+
+
+class TestFinding:
+    def test_a_folder_with_one_main_is_a_program_of_all_its_sources(self, tool: Any, tmp_path: Path) -> None:
+        write(
+            tmp_path / "a" / "b", main_cu="int main(int argc, char *argv[])\n{}", other_cu="", gold_cpp="", notes_txt=""
+        )
+        assert found(tool, tmp_path) == {"a/b": ["main.cu", "gold.cpp", "other.cu"]}
+
+    def test_each_of_several_mains_is_a_program(self, tool: Any, tmp_path: Path) -> None:
+        write(tmp_path / "a", x_cu="int main() {}", y_cu="auto main() -> int {}", z_cu="")
+        assert found(tool, tmp_path) == {"a/x": ["x.cu", "z.cu"], "a/y": ["y.cu", "z.cu"]}
+
+    def test_a_source_that_another_includes_is_not_compiled_on_its_own(self, tool: Any, tmp_path: Path) -> None:
+        write(tmp_path / "a", main_cu='#include "../a/kernels.cu"\nint main() {}', kernels_cu="")
+        assert found(tool, tmp_path) == {"a": ["main.cu"]}
+
+    @pytest.mark.parametrize("text", ["// int main() {}", "int main();", "void f() { main(1); }", '"void main() {"'])
+    def test_a_main_that_is_not_defined_is_no_program(self, tool: Any, tmp_path: Path, text: str) -> None:
+        write(tmp_path / "a", main_cu=text)
+        assert found(tool, tmp_path) == {}
+
+    def test_the_arguments_are_those_of_the_makefile(self, tool: Any, tmp_path: Path) -> None:
+        write(tmp_path, main_cu=WITH_ARGUMENTS, Makefile=MAKEFILE)
+        (program,) = tool.find_programs(tmp_path)
+        assert program.words == ["seven"]
+
+    def test_the_repository_itself_is_refused(self, tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "argv", ["programs.py", str(Path(__file__).parent), "--list"])
+        with pytest.raises(SystemExit, match="2"):
+            tool.main()
+
+
+@pytest.mark.nvcc
+def test_programs_are_built_in_three_ways_and_run_with_each(tool: Any, tmp_path: Path) -> None:
+    write(tmp_path / "src" / "one", main_cu=WITHOUT_ARGUMENTS)
+    two = {"main_cu": WITH_ARGUMENTS, "answer_cpp": ANSWER, "answer_h": "int answer();\n", "Makefile": MAKEFILE}
+    write(tmp_path / "src" / "two", **two)
+    caches = write(tmp_path / "caches")
+    ways = tool.Ways(caches, "8.6", [], [])
+    assert [each.error for each in ways.share().values()] == ["", ""]
+    for program, expected in zip(
+        tool.find_programs(tmp_path / "src"), [(0, "from C++\nfrom C\n"), (3, "seven 42")], strict=True
+    ):
+        builds = ways.build(program, repeat=1, first=0)
+        assert {way: each.error for way, each in builds.items()} == dict.fromkeys(tool.built.WAYS, "")
+        assert builds["nvcc"].compiler.startswith("nvcc ")
+        assert builds["nvrtc"].compiler.startswith("NVRTC ")
+        for each in builds.values():
+            run = ways.run(program, each, limit=60)
+            assert (run.status, run.output, run.errors) == (*expected, "")
+
+
+def test_a_program_that_does_not_end_is_killed_with_its_children(tool: Any, tmp_path: Path) -> None:
+    command = ["sh", "-c", "echo started; sleep 1000 & wait"]
+    run = tool.output.run_limited(command, 0.5, {"PATH": "/usr/bin:/bin"}, tmp_path)
+    assert (run.status, run.output) == (None, "started\n")
+
+
+class TestComparison:
+    @pytest.mark.parametrize(
+        ("line", "again"),
+        [
+            ("Time = 0.123 msec, Size= 131 Ops", "Time = 7.5 msec, Size= 131 Ops"),
+            ("  12.5 GB/s", " 1300.25 GB/s"),
+            ("took 12 (us)", "took 9 (us)"),
+            ("Throughput: 3.1, 4 blocks", "Throughput: 30, 4 blocks"),
+            ("buffer at 0x7f0011223344", "buffer at 0x7fddeeff0011"),
+            ("100.0 GFlop/s", "99 GFlop/s"),
+            ("1.98 GHz", "1.4 GHz"),
+        ],
+    )
+    def test_times_rates_and_addresses_do_not_count(self, tool: Any, line: str, again: str) -> None:
+        run = tool.output.Run(0, line, "")
+        assert tool.compare(tool.output.Run(0, again, ""), run, run) == ("same", [])
+
+    @pytest.mark.parametrize(
+        "line", ["result 0.124", "checksum 0xdeadbeef", "5 warps", "10 elements", "3 steps", "iterate 3"]
+    )
+    def test_results_count(self, tool: Any, line: str) -> None:
+        assert tool.output.stable_lines(line) == [line]
+
+    def verdict(self, tool: Any, found: str, one: str, other: str, status: int = 0) -> tuple[str, list[str]]:
+        found, one, other = (text.replace(";", "\n") for text in (found, one, other))
+        run = tool.output.Run
+        verdict, differences = tool.compare(run(status, found, "Aborted"), run(0, one, ""), run(0, other, ""))
+        return verdict, differences
+
+    def test_another_result_is_a_difference(self, tool: Any) -> None:
+        assert self.verdict(tool, "a;sum 2", "a;sum 1", "a;sum 1") == ("different", ["- sum 1", "+ sum 2"])
+
+    def test_another_order_is_a_difference(self, tool: Any) -> None:
+        assert self.verdict(tool, "b;a", "a;b", "a;b") == ("different", ["the same lines in another order"])
+
+    def test_another_status_is_a_difference(self, tool: Any) -> None:
+        expected = ("different", ["exit status -6, not 0", "Aborted"])
+        assert self.verdict(tool, "a", "a", "a", status=-6) == expected
+
+    def test_numbers_that_vary_by_themselves_may_differ(self, tool: Any) -> None:
+        assert self.verdict(tool, "a;seed 3", "a;seed 1", "a;seed 2") == ("varies", [])
+
+    def test_beside_lines_that_vary_all_others_have_to_be_the_same(self, tool: Any) -> None:
+        assert self.verdict(tool, "b;seed 3", "a;seed 1", "a;seed 2") == ("different", ["- a", "+ b"])
+
+
+def test_the_summary_leaves_out_what_nvcc_does_not_build(tool: Any) -> None:
+    def row(name: str, default: float, nvcc: float, *errors: str) -> Any:
+        builds = {way: tool.Build(compiler="C", seconds=nvcc, cpu=nvcc) for way in tool.built.WAYS}
+        builds["default"].seconds = default
+        for way, error in zip(("nvrtc", "nvcc"), errors, strict=False):
+            builds[way].error = error
+        return tool.Row(name, builds)
+
+    rows = [row("a", 1, 2), row("b", 2, 2, "/x/b.cu:7: error: no"), row("c", 9, 1, "gone", "gone")]
+    assert list(tool.summary(rows)) == [
+        "3 programs, of which nvcc builds 2; these are built",
+        "  by default: 2 (2 by C)",
+        "  without nvcc: 1",
+        "elapsed time, default/nvcc: median 0.75, worst 1.00 (b)",
+        "CPU time, default/nvcc: median 1.00, worst 1.00 (a)",
+        "errors without nvcc:",
+        "     1 error: no",
+        "not built by nvcc:",
+        "     1 gone",
+    ]
