@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -79,13 +79,13 @@ class Pair:
 
     Attributes:
         nvcc: the library.
-        halves: the library.
+        halves: the libraries: several, each with some of the lines, if the halves refuse a line without its place.
         unfit: why nvcc refuses lines, by their numbers.
         refused: why the halves refuse lines that nvcc compiles.
     """
 
     nvcc: Path
-    halves: Path
+    halves: tuple[Path, ...]
     unfit: dict[int, str]
     refused: dict[int, str]
 
@@ -94,19 +94,46 @@ def build_both(text: str, folder: Path, flags: Sequence[str] = ()) -> Pair:
     """Build a text by both compilers, without the lines that either refuses.
 
     Raises:
-        Refused: the halves refuse the whole text.
+        Refused: the halves refuse the text even without its marked lines.
     """
     try:
         text, by_nvcc, unfit = _build_what_compiles(text, "nvcc", folder, flags)
     except Refused as error:
         pytest.fail(f"this test is wrong, for nvcc refuses its text:\n{str(error)[:2000]}")
-    _, by_halves, refused = _build_what_compiles(text, "nvrtc", folder, flags)
+    by_halves, refused = _build_in_parts(text, folder, flags)
     return Pair(by_nvcc, by_halves, unfit, refused)
+
+
+def _build_in_parts(text: str, folder: Path, flags: Sequence[str]) -> tuple[tuple[Path, ...], dict[int, str]]:
+    """Build the halves of a text; and of its parts, where it is refused for a line that no message names."""
+    try:
+        _, library, refused = _build_what_compiles(text, "nvrtc", folder, flags)
+    except Refused as error:
+        numbers = sorted({int(mark[1]) for line in text.splitlines() if (mark := _MARK.search(line))})
+        if not numbers:
+            raise
+        if len(numbers) == 1:
+            return (), {numbers[0]: str(error).strip()[:300]}
+        build(_with_lines(text, ()), "nvrtc", folder / "rest", flags)
+        middle = len(numbers) // 2
+        parts = [
+            _build_in_parts(_with_lines(text, some), folder / name, flags)
+            for name, some in (("a", numbers[:middle]), ("b", numbers[middle:]))
+        ]
+        return parts[0][0] + parts[1][0], parts[0][1] | parts[1][1]
+    return (library,), refused
+
+
+def _with_lines(text: str, numbers: Collection[int]) -> str:
+    """A text with some of its marked lines."""
+    marked = ((line, _MARK.search(line)) for line in text.splitlines())
+    return "\n".join(line if mark is None or int(mark[1]) in numbers else "" for line, mark in marked)
 
 
 def _build_what_compiles(
     text: str, compiler: Compiler, folder: Path, flags: Sequence[str]
 ) -> tuple[str, Path, dict[int, str]]:
+    """Build a text without the lines that the compiler's errors name."""
     dropped: dict[int, str] = {}
     for _ in range(_MOST_ROUNDS):
         try:
@@ -248,7 +275,8 @@ def compare(
         pair = build_both(text, folder, flags)
     except Refused as error:
         return Compared(0, [], [f"all: {str(error)[:1000]}"], [])
-    by_nvcc, by_halves = read(pair.nvcc), read(pair.halves)
+    by_nvcc = read(pair.nvcc)
+    by_halves = {number: text for library in pair.halves for number, text in read(library).items()}
     compared = [each for each in range(len(expressions)) if each not in pair.unfit and each not in pair.refused]
     different = [
         f"{expressions[each]}\n    nvcc:   {by_nvcc.get(each)}\n    halves: {by_halves.get(each)}"

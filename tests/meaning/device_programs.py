@@ -57,7 +57,7 @@ OF_LANGUAGE = (
     _simple("printf", 'printf("%d %f %s <<<1, 2>>>\\n", n, d[0], "__global__"); if (n > 1\'000) printf("more");'),
     _simple("assert", "assert(n > 0 && \"positive\"); x[i] = 1;"),
     _simple("__builtin_assume", "__builtin_assume(n % 4 == 0); for (int j = 0; j < n; ++j) x[j] = j;"),
-    _simple("builtins", "if (__builtin_expect(n > 3, 1)) u[i] = __builtin_popcount(n) + __builtin_clz(n | 1) + __builtin_ffs(n); if constexpr (__builtin_constant_p(3)) x[1] = 2;"),
+    _simple("builtins", "if (__builtin_expect(n > 3, 1)) u[i] = __builtin_popcount(n) + __builtin_clz(n | 1) + __builtin_ffs(n);"),
     _simple("__trap and nanosleep", "if (n < 0) __trap(); __nanosleep(100); x[i] = clock64() != 0; __threadfence(); __syncwarp();"),
     _simple("aligned loads", "float4 v = *reinterpret_cast<const float4*>(x + i * 4); v.x += v.w; *reinterpret_cast<float4*>(x) = v; x[9] = __ldg(x + 8); x[10] = __ldcs(x + 3);"),
     _simple("vectors", "float4 v = make_float4(1, 2, 3, n); int2 w{n, 4}; uchar3 c = make_uchar3(1, 2, n); x[0] = v.x * v.w + w.y + c.z; dim3 g(1, n); x[1] = g.y + gridDim.y;"),
@@ -80,7 +80,7 @@ OF_LANGUAGE = (
     _simple("fp8", "__nv_fp8_e4m3 a(x[0]); __nv_fp8_e5m2 b(d[0]); x[1] = float(a) + float(b); __nv_fp8x4_e4m3 v(make_float4(x[1], x[2], x[3], x[4])); u[0] = v.__x; x[5] = v.operator float4().z; u[1] = __nv_cvt_float_to_fp8(x[6], __NV_SATFINITE, __NV_E4M3);"),
     _simple("cooperative groups", "namespace cg = cooperative_groups; auto block = cg::this_thread_block(); auto tile = cg::tiled_partition<16>(block); float v = x[i]; for (int m = tile.size() / 2; m; m /= 2) v += tile.shfl_down(v, m); block.sync(); if (tile.thread_rank() == 0) x[tile.meta_group_rank()] = v; auto active = cg::coalesced_threads(); u[0] = active.size();"),
     _simple("dependent launches", "cudaGridDependencySynchronize(); x[i] = 1; cudaTriggerProgrammaticLaunchCompletion();"),
-    _simple("goto and ?:", "int j = 0; again: x[j] = j > 3 ? 1.f : n ?: 2; if (++j < n) goto again; x[9] = ({ int t = n; t * 2; });"),
+    _simple("goto and ?:", "int j = 0; again: x[j] = j > 3 ? 1.f : n; if (++j < n) goto again;"),
     _simple("numbers", "x[0] = 1'024 + 0x1p3f + 0b1'01 + 017; d[0] = 1'000.5 + M_PI; x[1] = INFINITY; x[2] = NAN; u[0] = ULONG_MAX > 0xffffffffUL ? 1 : 2; u[1] = '\\'' + '\"'; u[2] = sizeof(NULL); d[1] = HUGE_VAL; u[4] = __LINE__ > 0;".replace("ULONG_MAX", "__LONG_MAX__ * 2UL + 1")),
     _simple("conditions", "\n#if __BYTE_ORDER == __BIG_ENDIAN\nx[0] = 1;\n#else\nx[0] = 2;\n#endif\n#ifdef __NVCC__\nx[1] = 3;\n#endif\n#ifdef __CUDACC_RTC__\nx[1] = 4;\n#endif\n#if __CUDA_ARCH__ >= 900 && defined(__CUDA_ARCH_FEAT_SM90_ALL)\nx[2] = 5;\n#endif\n#ifdef __clang__\nx[3] = 1;\n#endif\n#if defined(__linux__) && defined(_GNU_SOURCE)\nx[4] = 7;\n#endif\n"),
     _simple("memory functions", "float t[8]; memcpy(t, x, sizeof t); memset(x + 8, 0, 64); x[0] = t[n & 7]; u[0] = __isGlobal(x) + __cvta_generic_to_shared(x);"),
@@ -88,7 +88,7 @@ OF_LANGUAGE = (
     _simple("virtual functions", "struct A { __device__ virtual int f() const { return 1; } }; struct B : A { int v; __device__ int f() const override { return v; } }; B b; b.v = n; const A& a = b; x[0] = a.f();"),
     _simple("recursion and pointers", "x[0] = depth(n); int (*f)(int) = depth; if (n > 3) f = other; x[1] = f(n);", "__device__ int depth(int n) { return n < 2 ? n : depth(n - 1) + depth(n - 2); }\n__device__ int other(int n) { return n * 7; }"),
     _simple("__noinline__", "x[0] = far(n) + near(n) + plain(n);", "__device__ __noinline__ int far(int n) { return n * n; }\n__device__ __forceinline__ int near(int n) { return n + 3; }\n__host__ __device__ int plain(int n) {\n#ifdef __CUDA_ARCH__\nreturn n * 5;\n#else\nreturn n * 6;\n#endif\n}"),
-    _simple("variables of the device", "x[0] = table[n & 3] + factors[n & 1] + counter++ + limit + Held::kIn + held<float>;", "__device__ const int table[] = {1'0, 2, sizeof(long), __builtin_constant_p(1)};\n__constant__ float factors[2] = {1.5f, 2.5f};\nstatic __device__ int counter = 7;\nconstexpr int limit = 12;\nstruct Held { static constexpr int kIn = 3; };\ntemplate <typename T> constexpr int held = sizeof(T);"),
+    _simple("variables of the device", "x[0] = table[n & 3] + factors[n & 1] + counter++ + limit + Held::kIn + held<float>;", "__device__ const int table[] = {1'0, 2, sizeof(long), sizeof(NULL)};\n__constant__ float factors[2] = {1.5f, 2.5f};\nstatic __device__ int counter = 7;\nconstexpr int limit = 12;\nstruct Held { static constexpr int kIn = 3; };\ntemplate <typename T> constexpr int held = sizeof(T);"),
     _simple("constants of std on both sides", "x[0] = kBits + kTop; d[0] = kEps;", "constexpr int kBits = std::numeric_limits<__int128>::digits;\nconstexpr int kTop = std::numeric_limits<int>::max() % 1'000;\nconstexpr double kEps = std::numeric_limits<double>::epsilon();"),
     _of("an unnamed namespace", "namespace { __global__ void hidden(int* x, int n) { *x = n * 3; } struct S { int a; char b; };\ntemplate <typename T> __global__ void of(T t, int* x) { *x = sizeof(t) + t.a; } }", "hidden<<<1, 1>>>(nullptr, 2); of<<<1, 1>>>(S{1, 'a'}, (int*)nullptr);"),
     _of("overloads", "__global__ void k(int* x) { *x = 1; }\n__global__ void k(float* x) { *x = 2; }\n__global__ void k(int* x, int n) { *x = n; }", "k<<<1, 1>>>((int*)nullptr); k<<<1, 1>>>((float*)nullptr); k<<<1, 1>>>(nullptr, 1);"),
@@ -117,6 +117,16 @@ OF_LANGUAGE = (
     _of("types that differ in nvcc", "struct S { int a;\n#ifdef __NVCC__\n  double more;\n#endif\n#ifndef __CUDACC_RTC__\n  char last;\n#endif\n};\n__global__ void k(S s, int* x) { *x = s.a + s.last + s.more; }", "k<<<1, 1>>>(S{}, nullptr);"),
     _of("enumerators under nvcc", "#if defined(__NVCC__)\nenum { kThreads = 256 };\n#else\nenum { kThreads = 32 };\n#endif\n__global__ void k(float* x) { __shared__ float s[kThreads]; s[threadIdx.x] = x[threadIdx.x]; __syncthreads(); x[threadIdx.x] = s[kThreads - 1 - threadIdx.x]; }", "k<<<1, kThreads>>>(nullptr);"),
 )
+
+OF_NVCC = (
+    _simple("statements in expressions", "x[9] = ({ int t = n; t * 2; });"),
+    _simple("?: without a middle", "x[i] = n ?: 2;"),
+    _simple("__builtin_constant_p", "if constexpr (__builtin_constant_p(3)) x[1] = 2; else x[1] = 3;"),
+    _simple("ranges of cases", "switch (n) { case 1 ... 5: x[i] = 1; break; default: x[i] = 2; }"),
+    _of("a symbol that the host names", "__constant__ float factors[4];\n__global__ void k(float* x) { *x = factors[1]; }", "float one = 1; cudaMemcpyToSymbol(factors, &one, 4); k<<<1, 1>>>(nullptr);"),
+    _of("managed variables", "__managed__ int total;\n__global__ void k() { total += 1; }", "k<<<1, 1>>>(); total = 3;"),
+)
+"""Programs that kjit may leave to nvcc, each by itself."""
 
 _ONE = """acos acosh asin asinh atan atanh cbrt ceil cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 erf erfc erfcinv erfcx erfinv exp
 exp10 exp2 expm1 fabs floor j0 j1 lgamma log log10 log1p log2 logb nearbyint normcdf normcdfinv rcbrt rint round rsqrt sin

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from both import VALUES, Refused, build_both
 from cubins import Kernel, kernels_of
-from device_programs import FUNCTIONS, HEADERS, OF_LANGUAGE, Program, kernel_of
+from device_programs import FUNCTIONS, HEADERS, OF_LANGUAGE, OF_NVCC, Program, kernel_of
 
 
 pytestmark = pytest.mark.nvcc
@@ -29,22 +29,24 @@ def _text(programs: Sequence[Program]) -> str:
 
 
 
-def _differences(programs: Sequence[Program], folder: Path, flags: Sequence[str]) -> list[str]:
-    """The kernels that differ, or a program that the halves refuse and nvcc compiles, by bisection."""
+def _compared(
+    programs: Sequence[Program], folder: Path, flags: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The kernels that differ, and the programs that the halves refuse, found by bisection."""
     try:
         pair = build_both(_text(programs), folder, flags)
     except Refused as error:
         if len(programs) == 1:
-            (program,) = programs
-            return [f"{program.name} is refused: {str(error).strip()[:600]}"]
+            return [], [f"{programs[0].name} is refused: {str(error).strip()[:500]}"]
         half = len(programs) // 2
-        return [*_differences(programs[:half], folder, flags), *_differences(programs[half:], folder, flags)]
-    by_nvcc, by_halves = kernels_of(pair.nvcc), kernels_of(pair.halves)
-    names = {f"program{number}": program.name for number, program in enumerate(programs)}
+        parts = [_compared(each, folder, flags) for each in (programs[:half], programs[half:])]
+        return parts[0][0] + parts[1][0], parts[0][1] + parts[1][1]
+    by_nvcc = kernels_of(pair.nvcc)
+    by_halves = {name: kernel for library in pair.halves for name, kernel in kernels_of(library).items()}
 
     def named(symbol: str) -> str:
-        match = re.search(r"program\d+", symbol)
-        return f"{names[match[0]] if match else '?'} ({symbol})"
+        match = re.search(r"program(\d+)", symbol)
+        return f"{programs[int(match[1])].name if match else '?'} ({symbol})"
 
     found = [f"{named(each)}: only by nvcc" for each in by_nvcc.keys() - by_halves.keys()]
     found += [f"{named(each)}: only by the halves" for each in by_halves.keys() - by_nvcc.keys()]
@@ -52,7 +54,7 @@ def _differences(programs: Sequence[Program], folder: Path, flags: Sequence[str]
         one, other = by_nvcc[symbol], by_halves[symbol]
         if why := _difference(one, other):
             found.append(f"{named(symbol)}: {why}")
-    return found
+    return found, []
 
 
 def _difference(one: Kernel, other: Kernel) -> str:
@@ -67,10 +69,13 @@ def _difference(one: Kernel, other: Kernel) -> str:
     return f"{len(words[0])} instructions by nvcc, {len(words[1])} by the halves, the first that differs is {at}"
 
 
-def hold_programs(programs: Sequence[Program], folder: Path, flags: Sequence[str] = ()) -> None:
-    """Fail where a kernel of these programs differs, or the halves refuse one."""
-    found = _differences(programs, folder, flags)
-    assert not found, "\n".join([f"{len(found)} of {len(programs)} programs:", *found])
+def hold_programs(
+    programs: Sequence[Program], folder: Path, flags: Sequence[str] = (), most_refused: float = 0
+) -> None:
+    """Fail where a kernel of these programs differs, or the halves refuse too many of them."""
+    found, refused = _compared(programs, folder, flags)
+    assert not found, "\n".join([f"kernels of {len(programs)} programs differ:", *found, *refused])
+    assert len(refused) <= most_refused * len(programs), "\n".join(refused)
 
 
 def test_code_of_every_form_is_nvccs(tmp_path: Path) -> None:
@@ -91,3 +96,9 @@ def test_all_functions_are_nvccs(flag: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("flag", ["-use_fast_math", "-std=c++17", "--extended-lambda"])
 def test_code_of_every_form_is_nvccs_with_a_flag(flag: str, tmp_path: Path) -> None:
     hold_programs([each for each in OF_LANGUAGE if flag != "-std=c++17" or not each.needs_20], tmp_path, [flag])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("program", OF_NVCC, ids=lambda program: program.name)
+def test_what_is_left_to_nvcc_is_refused_or_equal(program: Program, tmp_path: Path) -> None:
+    hold_programs([program], tmp_path, most_refused=1)

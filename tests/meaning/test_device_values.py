@@ -37,10 +37,9 @@ template <typename T, int kCount> constexpr __host__ __device__ long long value_
 }
 """
 _TEXT = """{before}{prelude}
-__device__ const meaning::Entry entries[] = {{
+template <int kNumber> struct At {{ static constexpr meaning::Entry kEntry{{-1, 0, 0}}; }};
 {lines}
-{{-1, 0, 0}}
-}};
+__device__ const meaning::Entry entries[] = {{{entries}}};
 __global__ void some_kernel(int* x) {{ *x = 1; }}
 __global__ void read(meaning::Entry* to, int i) {{ *to = entries[i]; }}
 extern "C" __attribute__((visibility("default"))) void {name}() {{ read<<<1, 1>>>(nullptr, 0); }}
@@ -49,15 +48,17 @@ extern "C" __attribute__((visibility("default"))) void {name}() {{ read<<<1, 1>>
 
 def _entries(library: Path) -> dict[int, str]:
     content = variable_of(library, "entries")
-    return {number: f"{value:#x} of {size} bytes" for number, value, size in struct.iter_unpack("<qqq", content)}
+    return {number: f"{value:#x} of {size} bytes" for number, value, size in struct.iter_unpack("<qqq", content) if number >= 0}
 
 
 def _compare(expressions: Sequence[str], folder: Path, flags: Sequence[str] = ()) -> Compared:
     lines = "\n".join(
-        f"{{{number}, meaning::value_of(({each})), (long long)sizeof(({each}))}}, /*#{number}*/"
+        f"template <> struct At<{number}> {{ static constexpr meaning::Entry kEntry{{{number}, meaning::value_of(({each})), "
+        f"(long long)sizeof(({each}))}}; }}; /*#{number}*/"
         for number, each in enumerate(expressions)
     )
-    text = _TEXT.format(before=PREPARED, prelude=_PRELUDE, lines=lines, name=VALUES)
+    entries = ", ".join(f"At<{number}>::kEntry" for number in range(len(expressions)))
+    text = _TEXT.format(before=PREPARED, prelude=_PRELUDE, lines=lines, entries=entries, name=VALUES)
     return compare(expressions, text, folder, flags, read=_entries)
 
 

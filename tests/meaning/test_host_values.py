@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from both import compare_host
-from expressions import CATEGORIES, LITERALS, PREPARED, Category, math
+from expressions import BITS, CATEGORIES, LITERALS, OF_GNU, PREPARED, REFUSED_WORDS, Category, math
+from structs import DEFINITIONS, INCLUDES
 
 pytestmark = pytest.mark.nvcc
 
@@ -16,7 +17,6 @@ _DAILY, _PER_UNIT = 90, 600
 
 _KNOWN = (
     "sizeof(NULL)",
-    "__builtin_constant_p(NULL)",
     "1'024",
     "std::numeric_limits<__int128>::max()",
     "sqrt(2.5f)",
@@ -47,6 +47,16 @@ def test_math_is_nvccs_with_few_headers(headers: str, tmp_path: Path) -> None:
     chosen = [each for each in chosen if any(each.endswith(f"{number})") for number in rest)]
     chosen = [each for each in chosen if not any(word in each for word in ("FLT_", "DBL_", "UINT_", "INT_"))]
     compare_host(chosen[:: len(chosen) // 150], tmp_path, headers).hold(least=0.8)
+
+
+def test_a_word_in_a_literal_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    expressions = [f"{form.format(word)}" for word in REFUSED_WORDS for form in ('"{}"', 'R"-({})-"', "sizeof(\"{}\")")]
+    compare_host(expressions, tmp_path, "").hold(least=1)
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(len(OF_GNU), marks=pytest.mark.nightly)])
+def test_what_nvrtc_lacks_is_refused_or_equal(count: int, tmp_path: Path) -> None:
+    compare_host(OF_GNU[-count:], tmp_path, f"{INCLUDES}{DEFINITIONS}\n#include <stdlib.h>\nstatic int getpid_like = 3;\n{BITS}").hold(least=0)
 
 
 def _parts() -> list[object]:

@@ -27,7 +27,7 @@ struct WithNvcc { int first;
   short reversed;
 #endif
   char last; };
-struct Sized { char of[sizeof(NULL)]; char by[__builtin_constant_p(1) ? 3 : 5]; char with[1'0]; };
+struct Sized { char of[sizeof(NULL)]; char by[M_PI > 3 ? 3 : 5]; char with[1'0]; };
 struct Limited { char of[std::numeric_limits<__int128>::digits]; char by[std::numeric_limits<int>::is_specialized ? 3 : 5]; };
 template <typename T> struct Nested { struct Inner { T t; char c; } inner[2]; T of; };
 struct alignas(64) Map { unsigned long long opaque[16]; };
@@ -62,8 +62,12 @@ def _compare(types: Sequence[str], structs: list[Struct], folder: Path) -> Compa
     except Refused as error:
         return Compared(0, [], [f"all: {str(error)[:1000]}"], [])
     found = [
-        {int(name.split("ILi")[1].split("E")[0]): kernel for name, kernel in kernels_of(library).items()}
-        for library in (pair.nvcc, pair.halves)
+        {
+            int(name.split("ILi")[1].split("E")[0]): kernel
+            for library in libraries
+            for name, kernel in kernels_of(library).items()
+        }
+        for libraries in ((pair.nvcc,), pair.halves)
     ]
     different = []
     compared = [each for each in range(len(types)) if each not in pair.unfit and each not in pair.refused]

@@ -142,8 +142,9 @@ def _differences(by_nvcc: str, by_halves: str) -> list[str]:
 @pytest.mark.parametrize("headers", ["none", "common", pytest.param("many", marks=pytest.mark.nightly)])
 def test_a_unit_sees_nvccs_macros(headers: str, tmp_path: Path) -> None:
     pair = build_both(_text(HEADERS[headers], tmp_path), tmp_path)
-    of_host = [output_of(library) for library in (pair.nvcc, pair.halves)]
-    of_device = [variable_of(library, "of_device").decode().rstrip("\0") for library in (pair.nvcc, pair.halves)]
+    libraries = (pair.nvcc, *pair.halves)
+    of_host = [output_of(library) for library in libraries]
+    of_device = [variable_of(library, "of_device").decode().rstrip("\0") for library in libraries]
     assert len(of_host[0].splitlines()) > 300
     found = {"host": _differences(*of_host), "device": _differences(*of_device)}
     assert not any(found.values()), "\n".join(

@@ -53,8 +53,10 @@ _SITE = re.compile(
     r"|(?P<launch><<<)|(?P<end>[;{}])",
     re.MULTILINE,
 )
-_CANDIDATE = re.compile(r"\(\((?:global|device|managed)\)\)|<<<")
-_CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|<<<|\)\s*->")
+_CANDIDATE = re.compile(
+    r"\(\((?:global|device|managed)\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<"
+)
+_CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<|\)\s*->")
 _BOUNDS = re.compile(r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(")
 # Headers of the C library that only add checks to its functions, with builtins of GCC (_FORTIFY_SOURCE).
 _FORTIFIED = re.compile(
@@ -341,11 +343,27 @@ class _HostHalf:
 
     def _device_function(self, position: int) -> None:
         found = _function(self._unit, position)
-        if found is None or found.is_for_host or found.is_deduced:
+        if found is None:
+            self._instantiation(position)
+            return
+        if found.is_for_host or found.is_deduced:
             return
         # A member that is defined outside its class cannot be declared there again.
         begin = max(self._statement, self._start) if found.is_member else found.body
         self._replace(begin, found.end, ";")
+
+    def _instantiation(self, position: int) -> None:
+        """Remove an explicit instantiation of a device function, which has no definition."""
+        unit = self._unit
+        begin = max(self._statement, self._start)
+        words = [text for _, text, _, _ in _tokens(unit, begin, position)]
+        if words[:1] != ["template"] or words[1:2] == ["<"]:
+            return
+        end = position
+        while (found := _TOKEN.match(unit, end)) is not None and found[0] != ";":
+            end = _after_bracket(unit, end) if found[0] in _CLOSES else found.end()
+        if _FOR_HOST.search(unit, begin, end) is None:
+            self._replace(begin, end, "")
 
     def _kernel(self, position: int) -> None:
         found = _function(self._unit, position)
@@ -354,10 +372,12 @@ class _HostHalf:
         for bounds in _BOUNDS.finditer(self._unit, position, found.parameters):
             self._remove_attribute(bounds.start())
         tokens = list(_tokens(self._unit, found.parameters + 1, found.close))
+        after = next(_tokens(self._unit, found.close + 1, found.body + 1), None)
+        is_in_parentheses = after is not None and after[1] == "("  # its name
         names: list[str] = []
         for parameter in _split(tokens):
             name, is_missing = _name_of(parameter)
-            if name is None:
+            if name is None or is_in_parentheses:
                 raise NotUnderstoodError("only nvcc understands the parameters of this kernel", self._unit, position)
             if is_missing:
                 name = f"kjit_parameter{len(names)}"
@@ -389,7 +409,7 @@ class _HostHalf:
         tokens = list(_tokens(unit, max(self._statement, self._start), position))
         if tokens and tokens[-1][1] == "operator" and found is None:
             return
-        begin = _begin_of_callee(tokens)
+        begin = _begin_of_launch(tokens)
         after = next(_tokens(unit, end + len(">>>"), len(unit)), None) if found is not None else None
         if found is None or begin is None or after is None or after[1] != "(":
             raise NotUnderstoodError("only nvcc understands this launch", unit, position)
@@ -541,7 +561,8 @@ _QUALIFIERS = frozenset(
 
 
 def _split(tokens: list[_Token]) -> list[list[_Token]]:
-    """The parameters of a function, each without its default value; empty for `(void)`."""
+    """The parameters of a function, each without its default value; empty for `(void)`. One without tokens stands for
+    parameters that are not understood."""
     found: list[list[_Token]] = [[]]
     depth = angles = 0
     is_default = False
@@ -552,7 +573,7 @@ def _split(tokens: list[_Token]) -> list[list[_Token]]:
             if depth == 0 and text == "<":
                 angles += 1
             elif depth == 0 and text in (">", ">>>"):
-                angles -= len(text)
+                angles = max(angles - len(text), 0)
             elif depth == angles == 0 and text == ",":
                 found.append([])
                 is_default = False
@@ -561,21 +582,23 @@ def _split(tokens: list[_Token]) -> list[list[_Token]]:
                 is_default = True
         if not is_default:
             found[-1].append(token)
+    if angles > 0:
+        return [[]]  # `int x = a < b, int y`
     return [] if [token[1] for each in found for token in each] in ([], ["void"]) else found
 
 
 def _name_of(parameter: list[_Token]) -> tuple[str | None, bool]:
     """The name of a parameter, and whether it has none; None if its declaration is not understood."""
     words = _without_attributes(parameter)
-    for index, (_, text, _, _) in enumerate(words[:-1]):
+    if (place := _declarator(words)) >= 0:
         # A pointer to a function or an array: `void (*name)(int)`.
-        if text == "(" and words[index + 1][1] in ("*", "&") and (index == 0 or words[index - 1][1] != "decltype"):
-            names = [each for each in words[index + 2 :] if each[0] == "name" and each[1] not in _QUALIFIERS]
-            following = words[words.index(names[0]) + 1][1] if names and names[0] is not words[-1] else ""
-            return (names[0][1], False) if following == ")" else (None, False)
+        inner = words[place + 1 : _closing(words, place)]
+        names = [each for each in inner if each[1] not in _QUALIFIERS and each[1] not in ("*", "&", "&&")]
+        is_pointer = bool(inner) and inner[0][1] in ("*", "&", "&&")
+        return (names[0][1] if is_pointer and len(names) == 1 and names[0][0] == "name" else None), False
+    is_array = bool(words) and words[-1][1] == "]"
     while words and words[-1][1] == "]":
-        opened = next((at for at in range(len(words) - 1, -1, -1) if words[at][1] == "["), 0)
-        words = words[:opened]
+        words = words[: _opening(words, len(words) - 1)]
     if not words:
         return None, False
     kind, text, _, _ = words[-1]
@@ -583,8 +606,34 @@ def _name_of(parameter: list[_Token]) -> tuple[str | None, bool]:
     is_elaborated = len(words) > 1 and words[-2][1] in ("struct", "class", "union", "enum", "typename", "::")
     if kind == "name" and text not in _FUNDAMENTAL | _QUALIFIERS and types and not is_elaborated:
         return text, False
-    is_type = kind == "name" or text in (">", "*", "&", "&&", "...", ")")
+    is_type = not is_array and (kind == "name" or text in (">", "*", "&", "&&", "...", ")"))
     return ("" if is_type else None), True
+
+
+def _declarator(words: list[_Token]) -> int:
+    """The index of the parenthesis of a declarator in a parameter; -1 if there is none."""
+    index = angles = 0
+    while index < len(words):
+        kind, text, _, _ = words[index]
+        if kind == "sign" and text in _CLOSES:
+            if angles == 0 and text == "(" and (index == 0 or words[index - 1][1] not in _WITH_ARGUMENT):
+                return index
+            index = _closing(words, index)
+        elif kind == "sign":
+            angles += (text == "<") - (len(text) if text in (">", ">>>") else 0)
+        index += 1
+    return -1
+
+
+def _closing(tokens: list[_Token], index: int) -> int:
+    """The index of the bracket that closes the one at `index`; the number of tokens if there is none."""
+    depth = 0
+    for at in range(index, len(tokens)):
+        if tokens[at][0] == "sign":
+            depth += (tokens[at][1] in _CLOSES) - (tokens[at][1] in ")]}")
+            if depth == 0:
+                return at
+    return len(tokens)
 
 
 def _without_attributes(tokens: list[_Token]) -> list[_Token]:
@@ -609,6 +658,16 @@ def _without_attributes(tokens: list[_Token]) -> list[_Token]:
 
 def _end_of_type(parameter: list[_Token]) -> int:
     return _without_attributes(parameter)[-1][3]
+
+
+def _begin_of_launch(tokens: list[_Token]) -> int | None:
+    """The position of a launch of the expression that ends with the last of `tokens`; None if that is not clear."""
+    begin = _begin_of_callee(tokens)
+    before = [token for token in tokens if begin is None or token[2] < begin]
+    words = [text for _, text, _, _ in before]
+    if begin is None or words[-1:] == ["<"]:
+        return None  # `k<a < b><<<...>>>`
+    return before[-3][2] if words[-3:] == ["(", "void", ")"] else begin
 
 
 def _begin_of_callee(tokens: list[_Token]) -> int | None:

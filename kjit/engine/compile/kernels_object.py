@@ -241,11 +241,10 @@ def rows_of(host: bytes) -> list[Row]:
         plain = _PLAIN.fullmatch(encoding)
         is_plain = plain is not None and int(plain["length"]) == len(plain["name"])
         function = encoding[len(plain["length"]) :] if is_plain and plain is not None else f"_Z{encoding}"
-        section = sections[each.section]
-        at = section[4] + each.value + 8
-        # That of a kernel without parameters is all zeros, so that it is in no part of the file.
-        (count,) = (0,) if section[1] == _NOBITS else struct.unpack_from("<I", host, at)
-        numbers = struct.unpack_from(f"<{2 * count}I", host, at + 4)
+        at = sections[each.section][4] + each.value + 8
+        # A kernel without parameters: nothing but zeros, which have no place in the file.
+        (count,) = (0,) if sections[each.section][1] == _NOBITS else struct.unpack_from("<I", host, at)
+        numbers = struct.unpack_from(f"<{2 * count}I", host, at + 4) if count else ()
         parameters = tuple(zip(numbers[:count], numbers[count:], strict=True))
         rows.append(Row(each.name, function, common_name(function), parameters))
     return rows

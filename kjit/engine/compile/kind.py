@@ -48,6 +48,11 @@ _OF_GCC = (
     *("(?:__)?vector_size(?:__)?", "__ext_vector_type__", "_Complex", "__complex__", "__real__", "__imag__"),
     *(r"_Float(?:16|32|64|128)x?", "__bf16", "__fp16"),
 )
+# Builtins of GCC that nvcc, but not NVRTC, evaluates at compile time.
+_FOLDED = (
+    r"__builtin_(?:w?mem(?:cmp|chr)|char_memchr|(?:str|wcs)(?:len|n?cmp|chr)|l{0,2}abs|(?:fabs|copysign|signbit)[fl]?"
+    r"|isnormal)"
+)
 # What only nvcc supports, or means something else by NVRTC, with the end of a sentence.
 _LACKING = tuple(
     (re.compile(pattern, re.MULTILINE), reason)
@@ -65,8 +70,13 @@ _LACKING = tuple(
             rf"\b(?:{'|'.join(_OF_GCC)})\b",
             "NVRTC does not know {}",
         ),
+        (rf"\b{_FOLDED}\b", "NVRTC does not evaluate {} at compile time"),
         (r"\[\[\s*(?:gnu|__gnu__|using\s+gnu)\b", "NVRTC does not know attributes of GCC's in brackets"),
-        (r"\(\s*\{", "NVRTC does not know GCC's statements in expressions"),
+        # (`f({1, 2})` has an argument in braces.)
+        (
+            r"\((?:(?<![\w\])}>]\()\s*\{|\s*\{[^{}]*;)",
+            "NVRTC does not know GCC's statements in expressions",
+        ),
         (r"\?\s*:(?!:)", "NVRTC does not know GCC's ?: without a middle"),
         (r"\bcase\b[^:;{}\n]*\.\.\.", "NVRTC does not know GCC's ranges of cases"),
     )

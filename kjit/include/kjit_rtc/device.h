@@ -1,9 +1,10 @@
 // The text before the device half of a CUDA unit that NVRTC compiles (kjit/engine/compile/device_half.py).
 //
-// The half itself was preprocessed by the host C++ compiler, with nvcc's macros and the headers that nvcc reads: nothing
-// here is visible to an `#if` of the unit. NVRTC's front end is nvcc's, without its GNU mode. So this text gives it the
-// keywords and builtins of GCC that the headers of the C and C++ libraries use. Functions of host code are parsed and
-// never compiled; those declared here without a body are for them alone, and a call from device code is an error.
+// The half itself was preprocessed by the host C++ compiler, with nvcc's macros and the headers that nvcc reads:
+// nothing here is visible to an `#if` of the unit. NVRTC's front end is nvcc's, without its GNU mode. So this text
+// gives it the keywords and builtins of GCC that the headers of the C and C++ libraries use. Functions of host code are
+// parsed and never compiled; those declared here without a body are for them alone, and a call from device code is an
+// error.
 
 // NVRTC's own kinds of errors about host code, and warnings about text that nvcc's front end knows.
 #pragma nv_diag_suppress unrecognized_pragma
@@ -45,10 +46,10 @@
 #define __is_const(...) (::kjit_rtc::is_const<__VA_ARGS__>)
 #define __is_volatile(...) (::kjit_rtc::is_volatile<__VA_ARGS__>)
 #define __is_reference(...) (::kjit_rtc::is_reference<__VA_ARGS__>)
-#define __is_pointer(...) (::kjit_rtc::is_pointer<__remove_cv(__VA_ARGS__)>)
-#define __is_member_pointer(...) (::kjit_rtc::is_member_pointer<__remove_cv(__VA_ARGS__)>)
-#define __is_member_object_pointer(...) (::kjit_rtc::is_member_object_pointer<__remove_cv(__VA_ARGS__)>)
-#define __is_member_function_pointer(...) (::kjit_rtc::is_member_function_pointer<__remove_cv(__VA_ARGS__)>)
+#define __is_pointer(...) (::kjit_rtc::is_pointer<::kjit_rtc::without_cv<__VA_ARGS__>>)
+#define __is_member_pointer(...) (::kjit_rtc::is_member_pointer<::kjit_rtc::without_cv<__VA_ARGS__>>)
+#define __is_member_object_pointer(...) (::kjit_rtc::is_member_object_pointer<::kjit_rtc::without_cv<__VA_ARGS__>>)
+#define __is_member_function_pointer(...) (::kjit_rtc::is_member_function_pointer<::kjit_rtc::without_cv<__VA_ARGS__>>)
 #define __is_object(...) (::kjit_rtc::is_object<__VA_ARGS__>)
 #define __is_scoped_enum(...) (::kjit_rtc::is_scoped_enum<__VA_ARGS__>)
 #define __is_convertible(...) (::kjit_rtc::is_convertible<__VA_ARGS__>)
@@ -393,7 +394,7 @@ double __builtin_carg(T);
 template <typename T>
 long double __builtin_cargl(T);
 /// Functions of complex numbers, for host code.
-#define KJIT_OF_COMPLEX(name)           \
+#define KJIT_OF_COMPLEX(name)             \
   template <typename T, typename... Rest> \
   T name(T, Rest...);
 KJIT_OF_COMPLEX(__builtin_cacosf)
@@ -453,6 +454,10 @@ void* __builtin_alloca(unsigned long);
 void __builtin_ia32_pause();
 template <typename T>
 void __builtin_clear_padding(T*);
+bool __builtin_coro_done(void*);
+void __builtin_coro_resume(void*);
+void __builtin_coro_destroy(void*);
+void* __builtin_coro_promise(void*, int, bool);
 template <typename T, typename... Rest>
 T __atomic_fetch_add(volatile T*, Rest...);
 template <typename T, typename... Rest>
@@ -538,10 +543,58 @@ inline constexpr bool is_same = false;
 template <typename A>
 inline constexpr bool is_same<A, A> = true;
 
+// (Not with NVRTC's own `__remove_cv` and the like: a library's declaration of such a name replaces it.)
 template <typename T>
-using without_reference = __remove_reference(T);
+struct Unqualified {
+  using type = T;
+};
 template <typename T>
-using without_cvref = __remove_cv(__remove_reference(T));
+struct Unqualified<const T> {
+  using type = T;
+};
+template <typename T>
+struct Unqualified<volatile T> {
+  using type = T;
+};
+template <typename T>
+struct Unqualified<const volatile T> {
+  using type = T;
+};
+template <typename T>
+using without_cv = typename Unqualified<T>::type;
+template <typename T>
+struct Referred {
+  using type = T;
+};
+template <typename T>
+struct Referred<T&> {
+  using type = T;
+};
+template <typename T>
+struct Referred<T&&> {
+  using type = T;
+};
+template <typename T>
+using without_reference = typename Referred<T>::type;
+template <typename T>
+using without_cvref = without_cv<without_reference<T>>;
+template <typename...>
+struct Void {
+  using type = void;
+};
+/// References and pointers to `T`, if there are any.
+template <typename T, typename = void>
+struct Reference {
+  using lvalue = T;
+  using rvalue = T;
+  using pointer = T;
+};
+template <typename T>
+struct Reference<T, typename Void<T&>::type> {
+  using lvalue = T&;
+  using rvalue = T&&;
+  using pointer = without_reference<T>*;
+};
 
 template <typename...>
 inline constexpr bool is_known = false;
@@ -584,7 +637,7 @@ inline constexpr bool is_reference<T&> = true;
 template <typename T>
 inline constexpr bool is_reference<T&&> = true;
 template <typename T>
-inline constexpr bool is_void = is_same<__remove_cv(T), void>;
+inline constexpr bool is_void = is_same<without_cv<T>, void>;
 template <typename T>
 inline constexpr bool is_object = !__is_function(T) && !is_reference<T> && !is_void<T>;
 
@@ -609,20 +662,20 @@ struct Value {
   using type = T;
 };
 template <typename T>
-__add_rvalue_reference(T) value_of() noexcept;
+typename Reference<T>::rvalue value_of() noexcept;
 /// A call initialises a `To`, implicitly.
 template <typename To>
 void initialise(typename Value<To>::type) noexcept;
-template <typename From, typename To, typename = void>
+// (Nothing converts to an array or a function, which a parameter would not be either.)
+template <typename From, typename To, bool = is_array<To> || __is_function(To), typename = void>
 struct Converts {
   static constexpr bool is_possible = is_void<From> && is_void<To>;
   static constexpr bool is_nothrow = is_possible;
 };
 template <typename From, typename To>
-struct Converts<From, To, decltype(initialise<To>(value_of<From>()))> {
-  // (A parameter can have the type of an array or a function, as a pointer.)
-  static constexpr bool is_possible = !is_array<To> && !__is_function(To);
-  static constexpr bool is_nothrow = is_possible && noexcept(initialise<To>(value_of<From>()));
+struct Converts<From, To, false, decltype(initialise<To>(value_of<From>()))> {
+  static constexpr bool is_possible = true;
+  static constexpr bool is_nothrow = noexcept(initialise<To>(value_of<From>()));
 };
 template <typename From, typename To>
 inline constexpr bool is_convertible = Converts<From, To>::is_possible;
@@ -651,7 +704,9 @@ inline constexpr bool is_wrapper = false;
 template <typename T>
 inline constexpr bool is_wrapper<std::reference_wrapper<T>> = true;
 template <typename Class, typename T>
-using KindOf = Kind<is_same<Class, T> || __is_base_of(Class, T) ? 0 : is_wrapper<T> ? 1 : 2>;
+using KindOf = Kind<is_same<Class, T> || __is_base_of(Class, T) ? 0
+                    : is_wrapper<T>                             ? 1
+                                                                : 2>;
 template <typename T>
 auto object(Kind<0>) noexcept -> decltype(value_of<T>());
 template <typename T>
@@ -662,48 +717,50 @@ auto object(Kind<2>) noexcept(noexcept(*value_of<T>())) -> decltype(*value_of<T>
 template <typename F, bool = is_member_function_pointer<F>>
 struct Invoke {
   template <typename Function, typename... Args>
-  static auto call() noexcept(noexcept(value_of<Function>()(value_of<Args>()...)))
-      -> decltype(value_of<Function>()(value_of<Args>()...));
+  static auto call() -> decltype(value_of<Function>()(value_of<Args>()...));
+  template <typename Function, typename... Args>
+  static constexpr bool is_nothrow = noexcept(value_of<Function>()(value_of<Args>()...));
 };
 template <typename Member, typename Class>
 struct Invoke<Member Class::*, true> {
+  template <typename T>
+  using Kind = KindOf<Class, without_cvref<T>>;
   template <typename Function, typename T, typename... Args>
-  static auto call() noexcept(
-      noexcept((object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>())(value_of<Args>()...))
-  ) -> decltype((object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>())(value_of<Args>()...));
+  static auto call() -> decltype((object<T>(Kind<T>()).*value_of<Function>())(value_of<Args>()...));
+  template <typename Function, typename T, typename... Args>
+  static constexpr bool is_nothrow = noexcept((object<T>(Kind<T>()).*value_of<Function>())(value_of<Args>()...));
 };
 template <typename Member, typename Class>
 struct Invoke<Member Class::*, false> {
+  template <typename T>
+  using Kind = KindOf<Class, without_cvref<T>>;
   template <typename Function, typename T>
-  static auto call() noexcept(noexcept(object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>()))
-      -> decltype(object<T>(KindOf<Class, without_cvref<T>>()).*value_of<Function>());
-};
-template <typename>
-struct Void {
-  using type = void;
+  static auto call() -> decltype(object<T>(Kind<T>()).*value_of<Function>());
+  template <typename Function, typename T>
+  static constexpr bool is_nothrow = noexcept(object<T>(Kind<T>()).*value_of<Function>());
 };
 template <typename, typename F, typename... Args>
-struct Invokes {
-  static constexpr bool is_possible = false;
-  static constexpr bool is_nothrow = false;
-};
+inline constexpr bool invokes = false;
 template <typename F, typename... Args>
-struct Invokes<typename Void<decltype(Invoke<without_cvref<F>>::template call<F, Args...>())>::type, F, Args...> {
-  static constexpr bool is_possible = true;
-  static constexpr bool is_nothrow = noexcept(Invoke<without_cvref<F>>::template call<F, Args...>());
-};
+inline constexpr bool
+    invokes<typename Void<decltype(Invoke<without_cvref<F>>::template call<F, Args...>())>::type, F, Args...> = true;
 template <typename F, typename... Args>
-inline constexpr bool is_invocable = Invokes<void, F, Args...>::is_possible;
+inline constexpr bool is_invocable = invokes<void, F, Args...>;
+template <bool kIsInvocable, typename F, typename... Args>
+inline constexpr bool invokes_nothrow = false;
 template <typename F, typename... Args>
-inline constexpr bool is_nothrow_invocable = Invokes<void, F, Args...>::is_nothrow;
+inline constexpr bool invokes_nothrow<true, F, Args...> = Invoke<without_cvref<F>>::template is_nothrow<F, Args...>;
+template <typename F, typename... Args>
+inline constexpr bool is_nothrow_invocable = invokes_nothrow<is_invocable<F, Args...>, F, Args...>;
 
-/// Whether the reference `T` to a `From` refers to a new object: none of `From`, and none that it converts to an lvalue.
-template <typename T, typename From, bool = is_convertible<__add_pointer(From), __add_pointer(T)>>
+/// Whether the reference `T` to a `From` refers to a new object: none of `From`, and none that it converts to an
+/// lvalue.
+template <typename T, typename From,
+          bool = is_convertible<typename Reference<From>::pointer, typename Reference<T>::pointer>>
 inline constexpr bool is_to_temporary = is_object<From>;
 template <typename T, typename From>
 inline constexpr bool is_to_temporary<T, From, false> =
-    !is_convertible<From, __add_lvalue_reference(__remove_const(__remove_reference(T)))> &&
-    is_convertible<From, __add_rvalue_reference(__remove_reference(T))>;
+    !is_convertible<From, without_cvref<T>&> && is_convertible<From, without_reference<T>&&>;
 template <typename T, typename From, bool = is_reference<T> && __is_constructible(T, From)>
 inline constexpr bool constructs_from_temporary = false;
 template <typename T, typename From>
