@@ -76,9 +76,7 @@ def test_code_stands_below_the_source_line_that_it_comes_from(inspect: Inspect) 
         ("[[maybe_unused]] void unused(void (*f)()) { (f)<<<1, 1>>>(); }", "only nvcc understands this launch"),
     ],
 )
-def test_the_compiler_and_the_reason_for_nvcc_are_shown(
-    inspect: Inspect, root: Path, added: str, reason: str
-) -> None:
+def test_the_compiler_and_the_reason_for_nvcc_are_shown(inspect: Inspect, root: Path, added: str, reason: str) -> None:
     if not Toolchain.for_target(Target.cuda("9.0a")).chooses:
         pytest.skip("needs nvcc and NVRTC")
     source = root / "kernels" / "csrc" / "scale.cuh"
