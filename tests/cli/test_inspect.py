@@ -71,9 +71,8 @@ def test_code_stands_below_the_source_line_that_it_comes_from(inspect: Inspect) 
     ("added", "reason"),
     [
         ("#include <map>", "it includes <map>, which is neither kjit's nor CUDA's"),
-        # Known only when a half is preprocessed, and when the host half is cut.
+        # Known only when a half is preprocessed.
         ("__device__ float2 twice = {__builtin_constant_p(2), 0};", "NVRTC does not know __builtin_constant_p"),
-        ("[[maybe_unused]] void unused(void (*f)()) { (f)<<<1, 1>>>(); }", "only nvcc understands this launch"),
     ],
 )
 def test_the_compiler_and_the_reason_for_nvcc_are_shown(inspect: Inspect, root: Path, added: str, reason: str) -> None:

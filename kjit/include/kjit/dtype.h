@@ -38,16 +38,16 @@ struct __nv_fp8x4_e5m2;
 #define KJIT_CUDA_TYPES 0
 #endif
 
+namespace kjit {
+
+namespace dtype_details {
+
 // For functions with an instruction of GPUs.
 #ifdef __CUDACC__
 #define KJIT_CONVERSION __host__ __device__ constexpr
 #else
 #define KJIT_CONVERSION constexpr
 #endif
-
-namespace kjit {
-
-namespace dtype_details {
 
 constexpr std::uint32_t float_bits(float value);
 constexpr float bits_float(std::uint32_t bits);
@@ -193,6 +193,8 @@ KJIT_CONVERSION std::uint8_t float_to_float8(float value) {
   result = magnitude > 0x7f800000u ? 0x7fu : result;
   return static_cast<std::uint8_t>(result | sign);
 }
+
+#undef KJIT_CONVERSION
 
 }  // namespace dtype_details
 
