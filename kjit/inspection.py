@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from kjit.engine.cache.store import Artifact
 from kjit.engine.diagnostics.machine_code import Instruction, Kernel, Place, read_library
 from kjit.engine.diagnostics.printed import shown_path
 from kjit.engine.diagnostics.symbols import base_name, demangle, short_names
-from kjit.engine.reports import report_of
+from kjit.engine.reports import compiler_of, made_by, report_of
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.errors import KjitError, UsageError
 from kjit.spec import Spec, Target, Variant
@@ -36,11 +36,20 @@ class Code:
     Args:
         label: `scale<fp32_t> cuda:sm_90a`.
         sources: the op's own files, whose lines take precedence over those in headers.
+        compiler: what made it, as `NVRTC 13.0`; empty if that is unknown.
+        why_nvcc: why that is nvcc although NVRTC is here, as the end of a sentence; else empty.
     """
 
     label: str
     kernels: tuple[Kernel, ...]
     sources: tuple[str, ...] = ()
+    compiler: str = ""
+    why_nvcc: str = ""
+
+    @property
+    def heading(self) -> str:
+        """`scale<fp32_t> cuda:sm_90a, by NVRTC 13.0`."""
+        return ", ".join(filter(None, (self.label, made_by(self.compiler, self.why_nvcc))))
 
 
 def variant_to_inspect(spec: Spec, target: Target, *, ptx: bool = False) -> Variant:
@@ -79,7 +88,7 @@ def code_of(variant: Variant, artifact: Artifact) -> Code:
         ToolchainError: cuobjdump or nvdisasm is not installed.
     """
     kernels = read_library(artifact.library, report_of(artifact)[1])
-    return Code(variant.label, tuple(kernels), variant.spec.cuda_files)
+    return Code(variant.label, tuple(kernels), variant.spec.cuda_files, *compiler_of(artifact))
 
 
 def code_in_file(path: Path) -> list[Code]:
@@ -285,6 +294,8 @@ def to_json(codes: Sequence[Code]) -> list[dict[str, Any]]:
             "variant": code.label,
             "kernel": kernel.name,
             "arch": kernel.arch,
+            "compiler": code.compiler,
+            "why_nvcc": code.why_nvcc,
             "instructions": kernel.size,
             "resources": None if kernel.resources is None else asdict(kernel.resources),
             "kinds": dict(kernel.kinds.most_common()),
@@ -308,7 +319,7 @@ def choose(codes: Sequence[Code], kernel: str | None) -> list[Code]:
     if kernel is None:
         return list(codes)
     chosen = [
-        Code(code.label, tuple(each for each in code.kernels if kernel in each.name), code.sources) for code in codes
+        replace(code, kernels=tuple(each for each in code.kernels if kernel in each.name)) for code in codes
     ]
     chosen = [code for code in chosen if code.kernels]
     if not chosen:

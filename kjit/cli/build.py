@@ -165,6 +165,9 @@ def build(
         )
     elif outcomes:
         _print_table(outcomes)
+        made = [(each.variant.spec.label, each.artifact) for each in outcomes if each.artifact is not None]
+        for reason in reports.reasons_for_nvcc((label, *reports.compiler_of(each)) for label, each in made):
+            console.note(reason)
     for warning in reports.warnings_of(outcomes):
         console.note(warning)
     print_errors(failures)

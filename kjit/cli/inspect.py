@@ -73,9 +73,9 @@ def inspect(
     if sass or ptx:
         specs, targets = specs[:1], targets[:1]
     if ptx:
-        chosen, text = _ptx(specs[0], targets[0])
-        console.say(chosen.label)
-        for line in inspection.ptx_listing(text, chosen.spec.cuda_files):
+        code, text = _ptx(specs[0], targets[0])
+        console.say(code.heading)
+        for line in inspection.ptx_listing(text, code.sources):
             console.say(line)
         return
     built = _build(specs, targets)
@@ -112,22 +112,26 @@ def _specs(collected: object, op: str, variant: str | None) -> list[Spec]:
     return chosen
 
 
-def _ptx(spec: Spec, target: Target) -> tuple[Variant, str]:
-    """The PTX of `spec`'s kernels, by what compiles them, and the variant that it is of."""
+def _ptx(spec: Spec, target: Target) -> tuple[Code, str]:
+    """The PTX of `spec`'s kernels, by what compiles them, and the code that it is of, without kernels."""
     from kjit import inspection
     from kjit.engine.compile.compile import ptx_of
     from kjit.engine.diagnostics.machine_code import read_ptx
+    from kjit.engine.reports import compiler_of
     from kjit.engine.toolchain.cuda_tools import find_tool
     from kjit.engine.toolchain.toolchain import Toolchain
 
     variant = inspection.variant_to_inspect(spec, target)
-    text = ptx_of(variant, Toolchain.for_target(target))
+    toolchain = Toolchain.for_target(target)
+    text, why_nvcc = ptx_of(variant, toolchain)
     if text is not None:
-        return variant, text
+        assert toolchain.nvrtc is not None  # it made this
+        return inspection.Code(variant.label, (), spec.cuda_files, toolchain.nvrtc.label), text
     find_tool("cuobjdump")
     ((variant, outcome),) = _build([spec], [target], ptx=True)
     assert outcome.artifact is not None  # it was built
-    return variant, read_ptx(outcome.artifact.library)
+    code = inspection.Code(variant.label, (), spec.cuda_files, compiler_of(outcome.artifact)[0], why_nvcc)
+    return code, read_ptx(outcome.artifact.library)
 
 
 def _build(specs: Sequence[Spec], targets: Sequence[Target], *, ptx: bool = False) -> list[tuple[Variant, Outcome]]:
@@ -176,7 +180,7 @@ def _print(codes: Sequence[Code]) -> None:
     from kjit import inspection
 
     for code in codes:
-        console.say(code.label)
+        console.say(code.heading)
         for name, kernel in _kernels(code):
             console.say(f"  {name}")
             for line in inspection.describe(kernel):
@@ -185,11 +189,12 @@ def _print(codes: Sequence[Code]) -> None:
 
 def _print_table(codes: Sequence[Code]) -> None:
     from kjit import inspection
+    from kjit.engine.reports import reasons_for_nvcc
 
     right = ("registers", "spills", "shared", "instructions")
-    table = text.table(("variant",), right, ("global loads", "global stores"))
+    table = text.table(("variant",), right, ("global loads", "global stores", "compiler"))
     for code in codes:
-        table.add_row(code.label, *[""] * (len(right) + 2))
+        table.add_row(code.label, *[""] * (len(right) + 2), code.compiler)
         for name, kernel in _kernels(code):
             used = kernel.resources
             row = ["-"] * 3
@@ -198,6 +203,8 @@ def _print_table(codes: Sequence[Code]) -> None:
             widths = [inspection.widths_of(kernel, kind) or "-" for kind in ("global loads", "global stores")]
             table.add_row(f"  {_escaped(name)}", *row, str(kernel.size), *widths)
     text.print_table(table)
+    for reason in reasons_for_nvcc((code.label, code.compiler, code.why_nvcc) for code in codes):
+        console.note(reason)
 
 
 def _escaped(name: str) -> str:
@@ -210,7 +217,7 @@ def _print_sass(codes: Sequence[Code]) -> None:
     from kjit import inspection
 
     for code in codes:
-        console.say(code.label)
+        console.say(code.heading)
         for name, kernel in _kernels(code):
             console.say(f"\n{name}: {inspection.needs(kernel)}")
             for line in inspection.listing(code, kernel):

@@ -96,11 +96,10 @@ def progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
 
 def _print_commands(outcome: Outcome) -> None:
     """Print the compiler of a new artifact, and its commands."""
-    from kjit.engine.reports import compiler_of
+    from kjit.engine.reports import compiler_of, made_by
 
     assert outcome.artifact is not None  # it was built
-    compiler, why = compiler_of(outcome.artifact)
-    console.note(f"  by {compiler}, because {why}" if why else f"  by {compiler}")
+    console.note(f"  {made_by(*compiler_of(outcome.artifact))}")
     commands = outcome.artifact.build.get("commands")
     for command in commands if isinstance(commands, list) else []:
         console.note(f"  {command}")

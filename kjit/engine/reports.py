@@ -50,6 +50,24 @@ def compiler_of(artifact: Artifact) -> tuple[str, str]:
     return compiler if isinstance(compiler, str) else "", why if isinstance(why, str) else ""
 
 
+def made_by(compiler: str, why_nvcc: str) -> str:
+    """`by nvcc 13.0, because it includes <map>, ...`; empty if the compiler is unknown."""
+    return f"by {compiler}, because {why_nvcc}" if why_nvcc else f"by {compiler}" if compiler else ""
+
+
+def reasons_for_nvcc(made: Iterable[tuple[str, str, str]]) -> list[str]:
+    """A sentence for each reason for which nvcc compiled something although NVRTC is here.
+
+    Args:
+        made: a label, the compiler and the reason of each variant.
+    """
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for label, compiler, why in made:
+        if why:
+            found.setdefault((compiler, why), {})[label] = None
+    return [f"{compiler} compiled {', '.join(labels)}, because {why}." for (compiler, why), labels in found.items()]
+
+
 def warnings_of(outcomes: Iterable[Outcome]) -> list[str]:
     """The compilers' warnings about what was built, each once, even if several variants have it."""
     texts = [

@@ -39,13 +39,17 @@ def test_registers_spills_and_widths_of_each_kernel(inspect: Inspect) -> None:
     done = inspect("scale", *ARCH)
     assert done.returncode == 0, done.stderr
     label, name, needs, accesses, _ = done.stdout.splitlines()
-    assert (label, name) == ("scale<fp32_t> cuda:sm_90a", "  scale_kernel<float>")
+    assert label.startswith("scale<fp32_t> cuda:sm_90a, by ")
+    assert name == "  scale_kernel<float>"
     assert " registers, no spills, " in needs
     assert accesses == "    global loads 1 x 32 bit; global stores 1 x 32 bit"
     (kernel,) = json.loads(inspect("scale", *ARCH, "--json").stdout)
     assert kernel["widths"] == {"global loads": {"32": 1}, "global stores": {"32": 1}}
     assert kernel["resources"]["registers"] == int(needs.split()[0])
-    assert "1 x 32 bit" in inspect("scale", *ARCH, "--resources").stdout.splitlines()[2]
+    assert label.endswith(f", by {kernel['compiler']}")
+    _, of_variant, of_kernel = inspect("scale", *ARCH, "--resources").stdout.splitlines()
+    assert of_variant.endswith(kernel["compiler"])
+    assert "1 x 32 bit" in of_kernel
 
 
 @pytest.mark.nvcc
@@ -56,6 +60,29 @@ def test_code_stands_below_the_source_line_that_it_comes_from(inspect: Inspect) 
         above = next(line for line in reversed(lines[:at]) if not line.startswith(" "))
         assert above.startswith("kernels/csrc/scale.cuh:"), (option, above)
         assert "x_ptr[i]" in above
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("added", "reason"),
+    [
+        ("#include <map>", "it includes <map>, which is neither kjit's nor CUDA's"),
+        # Known only when a half is preprocessed, and when the host half is cut.
+        ("__device__ float2 twice = {__builtin_constant_p(2), 0};", "NVRTC does not know __builtin_constant_p"),
+        ("[[maybe_unused]] void unused(void (*f)()) { (f)<<<1, 1>>>(); }", "only nvcc understands this launch"),
+    ],
+)
+def test_the_compiler_and_the_reason_for_nvcc_are_shown(
+    inspect: Inspect, root: Path, require_nvrtc: None, added: str, reason: str
+) -> None:
+    source = root / "kernels" / "csrc" / "scale.cuh"
+    text = source.read_text()
+    try:
+        source.write_text(f"{text}{added}\n")
+        if not (heading := inspect("scale", *ARCH, "--ptx").stdout.partition("\n")[0]).endswith(reason):
+            assert f", by nvcc 13.0, because {reason}" in heading
+    finally:
+        source.write_text(text)
 
 
 @pytest.mark.nvcc

@@ -119,21 +119,32 @@ def compile_variant(
         return _compile(variant, compilers, staging, verbose, cancel, on_refusal, jobs)
 
     if toolchain.nvrtc is None or "cuda" not in variant.spec.kinds:
-        return compile_with(toolchain)
+        built = compile_with(toolchain)
+        if toolchain.cuda is not None and "cuda" in variant.spec.kinds:
+            _log.info("%s: compiled by %s", variant.label, built.compiler)
+        return built
     reason = two_halves.why_nvcc(variant.spec, toolchain)
     if not reason:
         try:
-            return replace(compile_with(toolchain), seconds=time.perf_counter() - started)
+            built = compile_with(toolchain)
         except OnlyNvccError as error:
             if not toolchain.chooses:
-                hint = f"set {env.CUDA_COMPILER} to auto or nvcc" if toolchain.has_nvcc else INSTALL_CUDA
-                raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=hint) from None
+                raise _needs_nvcc(variant, toolchain, error) from None
             reason = str(error)
+        else:
+            _log.info("%s: compiled by %s", variant.label, built.compiler)
+            return replace(built, seconds=time.perf_counter() - started)
     _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
     built = compile_with(toolchain.with_nvcc())
     # By another version of kjit's rule it might be compiled with NVRTC.
     others = (*built.others, *PROGRAMS)
     return replace(built, others=others, seconds=time.perf_counter() - started, why_nvcc=reason)
+
+
+def _needs_nvcc(variant: Variant, toolchain: Toolchain, error: OnlyNvccError) -> ToolchainError:
+    """The error for a unit that is refused where nvcc must not, or cannot, compile it."""
+    hint = f"set {env.CUDA_COMPILER} to auto or nvcc" if toolchain.has_nvcc else INSTALL_CUDA
+    return ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=hint)
 
 
 def _compile(
@@ -257,34 +268,53 @@ def _lack_of_exports(spec: Spec, library: Path) -> str:
     )
 
 
-def ptx_of(variant: Variant, toolchain: Toolchain) -> str | None:
-    """The PTX of a variant's kernels from NVRTC, for the first of its architectures; None if nvcc compiles them.
+def ptx_of(variant: Variant, toolchain: Toolchain) -> tuple[str | None, str]:
+    """The PTX of a variant's kernels from NVRTC, for the first of its architectures; None if nvcc compiles them, with
+    the reason if NVRTC is here.
+
+    The host halves are compiled, too: they may be the reason.
 
     Raises:
         KjitError: it cannot be compiled.
     """
+    if toolchain.nvrtc is None:
+        return None, ""
+    if reason := two_halves.why_nvcc(variant.spec, toolchain):
+        return None, reason
+    try:
+        return _ptx_by_nvrtc(variant, toolchain), ""
+    except OnlyNvccError as error:
+        if not toolchain.chooses:
+            raise _needs_nvcc(variant, toolchain, error) from None
+        return None, str(error)
+
+
+def _ptx_by_nvrtc(variant: Variant, toolchain: Toolchain) -> str:
+    """See `ptx_of`.
+
+    Raises:
+        OnlyNvccError: the units are not NVRTC's.
+    """
     from kjit.engine.diagnostics.build_errors import explain
 
-    nvrtc = toolchain.nvrtc
-    if nvrtc is None or two_halves.why_nvcc(variant.spec, toolchain):
-        return None
     links = Links()
-    try:
-        steps = plan(variant.spec, toolchain, links, ())
-    except OnlyNvccError:
-        return None
+    steps = plan(variant.spec, toolchain, links, ())
     suffix = f".sm_{toolchain.target.archs[0].digits}.cubin"
     texts = []
     with temporary_build_folder() as folder:
         prepare(folder, steps, links)
-        for step in (two_halves.for_ptx(step) for step in steps if step.output.endswith(suffix)):
+        halves = [step for step in steps if step.program == "host_compiler"]
+        halves += [two_halves.for_ptx(step) for step in steps if step.output.endswith(suffix)]
+        for step in halves:
             for each in leading_to(step, steps):
                 environment = {**os.environ, "LC_ALL": "C"}
                 done = run(each.arguments, folder, environment, None)
                 if done.returncode != 0:
+                    two_halves.refuse_others([done.stdout])
                     failed = f"FAILED: {each.output} "
                     raise explain(
                         variant, toolchain, folder, steps, [(each, links.restore(done.stdout))], links, failed, False
                     )
-            texts.append(restored(folder, links, step.output).rstrip("\0"))
+            if step.output.endswith(".ptx"):
+                texts.append(restored(folder, links, step.output).rstrip("\0"))
     return "\n".join(texts)
