@@ -273,7 +273,9 @@ def _nvrtc() -> _Finding:
     launcher = find_launcher()
     if launcher is not None and asked == "auto":
         return _Finding(f"{where}, not used: {launcher.name} shares what nvcc makes")
-    return _Finding(f"{where}, compiles CUDA sources; nvcc compiles those that it cannot")
+    if asked == "nvrtc":
+        return _Finding(f"{where}, compiles CUDA sources: {env.CUDA_COMPILER} is nvrtc")
+    return _Finding(f"{where}, compiles CUDA sources of kjit's own kind; nvcc compiles the others")
 
 
 def _simulator() -> _Finding:

@@ -318,9 +318,7 @@ def choose(codes: Sequence[Code], kernel: str | None) -> list[Code]:
     """
     if kernel is None:
         return list(codes)
-    chosen = [
-        replace(code, kernels=tuple(each for each in code.kernels if kernel in each.name)) for code in codes
-    ]
+    chosen = [replace(code, kernels=tuple(each for each in code.kernels if kernel in each.name)) for code in codes]
     chosen = [code for code in chosen if code.kernels]
     if not chosen:
         known = dict.fromkeys(base_name(each.name) or each.name for code in codes for each in code.kernels)

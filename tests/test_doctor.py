@@ -114,7 +114,7 @@ def test_a_cuda_home_without_nvcc_is_a_problem_and_the_cpu_is_fit(
 def test_what_compiles_cuda_sources_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     if find_cuda().nvcc.family != "nvcc" or check("NVRTC").state != "ok":
         pytest.skip("needs nvcc and NVRTC")
-    assert check("NVRTC").detail.endswith(", compiles CUDA sources; nvcc compiles those that it cannot")
+    assert check("NVRTC").detail.endswith(", compiles CUDA sources of kjit's own kind; nvcc compiles the others")
     monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvcc")
     assert check("NVRTC").detail.endswith(", not used: KJIT_CUDA_COMPILER is nvcc")
     monkeypatch.delenv("KJIT_CUDA_COMPILER")

@@ -142,6 +142,8 @@ class TestBuilding:
         kernels = {kernel["kernel"]: kernel for kernel in variants[0]["kernels"]}
         assert set(kernels) == {"two::fill", "two::turn"}
         assert (kernels["two::turn"]["arch"], kernels["two::turn"]["shared"]) == ("sm_80", 128)
+        said = kjit("build", "fill", "--arch", "8.6", KJIT_LOG="info").stderr
+        assert f"fill cuda:sm_86: compiled by {variants[0]['compiler']}\n" in said
         # Each of several kernels has a line of its own, below the variant's.
         header, row, *of_kernels = kjit("build", "fill", "--arch", "8.0").stdout.splitlines()
         assert header.split()[5:] == ["registers", "shared", "memory", "spills", "stack", "compiler"]
@@ -151,6 +153,23 @@ class TestBuilding:
         assert set(lines) == {"fill", "turn"}
         registers = str(kernels["two::turn"]["registers"])
         assert lines["turn"] == ["sm_80", registers, "128", "B", "0", "B", "0", "B"]
+
+    @pytest.mark.nvcc
+    def test_the_reason_for_nvcc_is_shown_under_the_table(self, kjit: Kjit, project: Path) -> None:
+        if not Toolchain.for_target(Target.cuda("9.0a")).chooses:
+            pytest.skip("needs nvcc and NVRTC")
+        (project / "csrc" / "empty.cu").write_text("#include <map>\n__global__ void empty() {}\n")
+        (project / "kernels" / "empty.py").write_text(
+            "import kjit\nfrom pathlib import Path\n"
+            "@kjit.module()\ndef _empty():\n"
+            "    return kjit.Spec('empty', cuda_files=[Path(__file__).parents[1] / 'csrc' / 'empty.cu'])\n"
+        )
+        for _ in ("built", "hit"):
+            done = kjit("build", "empty", "--arch", "9.0a")
+            assert re.search(r"^nvcc [\d.]+ compiled empty, because it includes <map>, which is", done.stderr, re.M)
+        (variant,) = json.loads(kjit("build", "empty", "--arch", "9.0a", "--json").stdout)["variants"]
+        assert variant["compiler"].startswith("nvcc ")
+        assert variant["why_nvcc"].startswith("it includes <map>")
 
 
 def test_the_simulator_is_a_target_of_its_own(kjit: Kjit, project: Path) -> None:

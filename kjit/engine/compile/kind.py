@@ -1,4 +1,4 @@
-"""Which compiler gets a CUDA unit: NVRTC those of kjit's own kind, nvcc all others.
+"""The rule for which compiler gets a CUDA unit: NVRTC those of kjit's own kind, nvcc all others.
 
 A unit is of kjit's own kind if what its own files include is kjit's, CUDA's, or one of `HEADERS`: the headers of the C
 and C++ libraries for which tests compare both compilers. It must not use what NVRTC lacks (`lacking`).
@@ -33,7 +33,7 @@ HEADERS = frozenset((*_OF_C.split(), *_OF_CXX.split()))
 FOREIGN = "it includes <{}>, which is neither kjit's nor CUDA's, nor a header known to mean the same by NVRTC"
 
 ONLY_NVCC = "for nvcc: "
-"""How the programs of a build begin the reason for which they refuse a unit."""
+"""The beginning of the reason for which the programs of a build refuse a unit."""
 
 _MARKER = re.compile(r'^# \d+ "((?:\\.|[^"\\])*)"(.*)$', re.MULTILINE)
 _LITERAL = re.compile(
@@ -143,7 +143,7 @@ def name_of(file: str) -> str:
 
 
 def lacking(unit: str) -> str:
-    """What NVRTC lacks of what a unit's own files use, as the end of a sentence; empty if it lacks nothing.
+    """The first thing that a unit's own files use and NVRTC lacks, as the end of a sentence; empty if it lacks nothing.
 
     Args:
         unit: preprocessed.

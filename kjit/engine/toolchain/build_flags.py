@@ -194,7 +194,7 @@ def nvrtc_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
 
 
 def flags_of_halves(toolchain: Toolchain, spec: Spec) -> dict[str, list[str]]:
-    """All flags for the halves of a CUDA unit of `spec`, by purpose, including those for the fallback to nvcc."""
+    """All flags for the halves of a CUDA unit of `spec`, by purpose."""
     flags = {"the host half": host_half_flags(toolchain, spec)}
     for arch in toolchain.target.archs:
         flags[f"the device half of sm_{arch.digits}"] = device_half_flags(toolchain, spec, arch)

@@ -2,9 +2,8 @@
 
 NVRTC is CUDA's device compiler as a library: part of a toolkit, of torch's CUDA wheels, and of the package
 `nvidia-cuda-nvrtc`. If it is installed, and `KJIT_CUDA_COMPILER` is not nvcc, a CUDA unit is compiled in two halves:
-the device half by NVRTC and the host half by the C++ compiler (halves.py). Flags that only nvcc has are detected here,
-before anything is compiled. Other code that needs nvcc is detected when a half does not compile (limits.py);
-compile.py then uses nvcc, if there is one.
+the device half by NVRTC and the host half by the C++ compiler (halves.py). Flags that only nvcc has are detected here;
+other code that needs nvcc, by compile/kind.py. compile.py then uses nvcc, if there is one.
 
 Only the process that compiles loads the library (device_compiler.py). Its version is taken from the file name of its
 builtins.

@@ -40,7 +40,7 @@ class Toolchain:
         cuda_headers: for the simulator, CUDA's headers.
         variables: the variables read by these compilers that are set, with their values.
         nvrtc: the compiler of device halves, if CUDA sources are compiled in two halves. `cuda` is then the toolkit of
-            the headers and the runtime; its compiler is nvcc, as the fallback, or NVRTC again.
+            the headers and the runtime; its compiler is nvcc, for units that are not NVRTC's, or NVRTC again.
     """
 
     target: Target
