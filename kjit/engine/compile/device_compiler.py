@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from kjit.engine.compile.precompiled import DeviceHeaders
 
 _SUCCESS = 0
+# A host variable in a kernel, which would be another variable there, with value 0: ptxas' warning, the error of the
+# optimizer if the variable is static, and NVRTC's warning. nvcc makes an error of it.
+_UNRESOLVED = re.compile(r"^ptxas warning : Unresolved extern variable '(?P<symbol>\w+)'.*\n", re.MULTILINE)
+_BROKEN = re.compile(r"^error: Broken module found.*\n", re.MULTILINE)
+_OF_HOST = re.compile(r'warning #\d+-D: .*host (?:variable|member) "(?P<name>[^"\n]+)" cannot be .*')
+_SILENT = ("-w", "--disable-warnings")
+_RESOURCES = re.compile(r"^(?:ptxas info .*\n(?:    .*\n)*)", re.MULTILINE)
 _CONTINUED = re.compile(r"^ptxas +\. +", re.MULTILINE)
 _PREFIX = os.path.join(os.path.dirname(__file__), "..", "..", "include", "kjit_rtc", "device.h")
 _FLOATS = ("32", "64", "128", "32x", "64x")
@@ -65,16 +72,54 @@ def compile_half(
     Raises:
         OSError: a file or a library does not exist, or the library is not NVRTC.
     """
+    options, is_silent = _with_warnings(options)
     nvrtc = _load(library, builtins)
     unit = _read(source)
     done, messages, content = _compile_unit(nvrtc, unit, source, output, (library, builtins), options, headers, threads)
     messages, refused = _without_attributes(messages)
     if refused:
         return False, refused
+    if (misused := _without_host_variables(messages)) is not messages:
+        return False, misused
     if done:
         with open(output, "wb") as file:
             file.write(content)
-    return done, messages
+    return done, "".join(_RESOURCES.findall(messages)) if done and is_silent else messages
+
+
+def _with_warnings(options: list[str]) -> tuple[list[str], bool]:
+    """`options` without those that disable warnings, and whether there were any: one warning is an error here."""
+    kept = []
+    for option in options:
+        name, _, values = option.partition("=")
+        left = [value for value in values.split(",") if value not in _SILENT]
+        if name == "--ptxas-options" and left:
+            kept.append(f"{name}={','.join(left)}")
+        elif name not in ("--ptxas-options", *_SILENT):
+            kept.append(option)
+    return kept, kept != options
+
+
+def _without_host_variables(messages: str) -> str:
+    """NVRTC's messages with nvcc's errors about host variables in device code, if there are any."""
+    symbols = [match["symbol"] for match in _UNRESOLVED.finditer(messages)]
+    if not symbols and (_BROKEN.search(messages) is None or _OF_HOST.search(messages) is None):
+        return messages
+    shown: set[str] = set()
+
+    def error(match: re.Match[str]) -> str:
+        name = match["name"].rpartition("::")[2]
+        of_it = [each for each in symbols if each == name or f"{len(name)}{name}" in each]
+        if symbols and not of_it:
+            return match[0]
+        shown.update(of_it)
+        return f'error: identifier "{name}" is undefined in device code'
+
+    messages = _OF_HOST.sub(error, _BROKEN.sub("", _UNRESOLVED.sub("", messages)))
+    others = "".join(
+        f'error: identifier "{each}" is undefined in device code\n' for each in symbols if each not in shown
+    )
+    return f"{messages}{others}"
 
 
 def _without_attributes(messages: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""kjit.engine.compile.host_compiler: the compile of the host half, and sources left to nvcc."""
+"""kjit.engine.compile.host_compiler: the compile of the host half, and units that it refuses."""
 
 from __future__ import annotations
 
@@ -6,43 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.compile.host_compiler import is_of_cuda, main
+from kjit.engine.compile.host_compiler import main
 
 
 @pytest.mark.parametrize(
-    "symbol",
+    ("code", "folders", "message"),
     [
-        "_ZNK6__halfcvfEv",  # half::operator float() const
-        "_ZN13__nv_bfloat16aSEf",
-        "_ZplRK6__halfS1_",
-        "_ZL12__float2halff",
-        "_Z16__bfloat162float13__nv_bfloat16",
-        "_ZL10make_half26__halfS_",
+        ("__attribute__((managed)) int count;", "", "error: for nvcc: only nvcc registers __managed__ variables"),
+        ("void f() { 3<<<1, 2>>>(); }", "", "/op/a.cu:4: error: for nvcc: only nvcc understands this launch"),
+        ("int count;", "/cuda/", "error: for nvcc: it includes <fstream>, which is neither kjit's nor CUDA's"),
     ],
 )
-def test_functions_of_halves_are_cudas(symbol: str) -> None:
-    assert is_of_cuda(symbol)
-
-
-@pytest.mark.parametrize(
-    "symbol",
-    [
-        "_ZN12_GLOBAL__N_112scale_kernelI13__nv_bfloat16EEvPKT_PS2_",
-        "_Z3addI6__halfEvPT_",
-        "_Z3addP6__half",
-        "_Z3addPK13__nv_bfloat16i",
-        "_Z3add6ParamsI6__halfE",
-        "_ZL3addPii",
-        "_ZN4kjit4host5PanicEPKc",
-        "cudaLaunchKernelExC",
-        "memcpy",
-    ],
-)
-def test_kernels_and_other_functions_are_not(symbol: str) -> None:
-    assert not is_of_cuda(symbol)
-
-
-def test_managed_variables_are_left_to_nvcc(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.ii").write_text("__attribute__((managed)) int count;\n")
-    assert main([str(tmp_path / "a.ii"), str(tmp_path / "a.cut.ii"), str(tmp_path / "a.o"), "false", "false"]) == 1
-    assert "error: only nvcc registers __managed__ variables" in capfd.readouterr().out
+def test_what_is_for_nvcc_is_not_compiled(
+    code: str, folders: str, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    unit = f'# 1 "/op/a.cu"\n\n# 1 "/usr/include/c++/12/fstream" 1 3\nint of_files;\n# 4 "/op/a.cu" 2\n{code}\n'
+    (tmp_path / "a.ii").write_text(unit)
+    words = [str(tmp_path / name) for name in ("a.ii", "a.cut.ii", "a.o")]
+    assert main([*words, folders, "false"]) == 1
+    assert capfd.readouterr().out.startswith(message)
+    assert not (tmp_path / "a.cut.ii").exists()

@@ -139,7 +139,7 @@ def test_after_a_failure_what_does_not_depend_on_it_runs(tmp_path: Path) -> None
         (
             Step(
                 "a",
-                (*command_of("device_compiler"), "/no/a", "/no/b", "a.ii", "a.cubin", ""),
+                (*command_of("device_compiler"), "/no/a", "/no/b", os.devnull, "a.cubin", ""),
                 program="device_compiler",
             ),
             1,
