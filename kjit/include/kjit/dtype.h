@@ -44,18 +44,18 @@ namespace dtype_details {
 
 // For functions with an instruction of GPUs.
 #ifdef __CUDACC__
-#define KJIT_CONVERSION __host__ __device__ constexpr
+#define KJIT_CONVERSION_ __host__ __device__ constexpr
 #else
-#define KJIT_CONVERSION constexpr
+#define KJIT_CONVERSION_ constexpr
 #endif
 
 constexpr std::uint32_t float_bits(float value);
 constexpr float bits_float(std::uint32_t bits);
 
-KJIT_CONVERSION float half_to_float(std::uint16_t half);
-KJIT_CONVERSION std::uint16_t float_to_half(float value);
-KJIT_CONVERSION float bfloat_to_float(std::uint16_t bfloat);
-KJIT_CONVERSION std::uint16_t float_to_bfloat(float value);
+KJIT_CONVERSION_ float half_to_float(std::uint16_t half);
+KJIT_CONVERSION_ std::uint16_t float_to_half(float value);
+KJIT_CONVERSION_ float bfloat_to_float(std::uint16_t bfloat);
+KJIT_CONVERSION_ std::uint16_t float_to_bfloat(float value);
 
 }  // namespace dtype_details
 
@@ -70,7 +70,7 @@ constexpr float dtype_details::bits_float(std::uint32_t bits) {
 
 // IEEE binary16. The shift leaves the exponent 112 too small; multiplying by 2^112 corrects it, and normalises
 // subnormals in the same step, exactly.
-KJIT_CONVERSION float dtype_details::half_to_float(std::uint16_t half) {
+KJIT_CONVERSION_ float dtype_details::half_to_float(std::uint16_t half) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     float value;
@@ -86,7 +86,7 @@ KJIT_CONVERSION float dtype_details::half_to_float(std::uint16_t half) {
 
 // Round to nearest, ties to even. Below 2^-14 the result is subnormal: adding 0.5f, whose last bit has the value 2^-24,
 // makes the floating-point adder round. Above 65,520 the carry of the rounding produces infinity.
-KJIT_CONVERSION std::uint16_t dtype_details::float_to_half(float value) {
+KJIT_CONVERSION_ std::uint16_t dtype_details::float_to_half(float value) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     std::uint16_t half;
@@ -105,7 +105,7 @@ KJIT_CONVERSION std::uint16_t dtype_details::float_to_half(float value) {
   return static_cast<std::uint16_t>(result | sign);
 }
 
-KJIT_CONVERSION float dtype_details::bfloat_to_float(std::uint16_t bfloat) {
+KJIT_CONVERSION_ float dtype_details::bfloat_to_float(std::uint16_t bfloat) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     float value;  // one instruction, even for the upper half of a register, where `cvt` and a shift are two
@@ -116,7 +116,7 @@ KJIT_CONVERSION float dtype_details::bfloat_to_float(std::uint16_t bfloat) {
   return bits_float(static_cast<std::uint32_t>(bfloat) << 16);
 }
 
-KJIT_CONVERSION std::uint16_t dtype_details::float_to_bfloat(float value) {
+KJIT_CONVERSION_ std::uint16_t dtype_details::float_to_bfloat(float value) {
 #ifdef __CUDA_ARCH__
   if (!std::is_constant_evaluated()) {
     std::uint16_t bfloat;
@@ -136,7 +136,7 @@ namespace dtype_details {
 // (S.1111.111), E5M2 is IEEE-like. Conversions saturate, as CUDA's do: values out of range, infinity included, become
 // the largest finite value of their sign (448 and 57,344).
 template <bool kE4M3>
-KJIT_CONVERSION float float8_to_float(std::uint8_t code) {
+KJIT_CONVERSION_ float float8_to_float(std::uint8_t code) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   if (!std::is_constant_evaluated()) {
     std::uint32_t halves;
@@ -163,7 +163,7 @@ KJIT_CONVERSION float float8_to_float(std::uint8_t code) {
 }
 
 template <bool kE4M3>
-KJIT_CONVERSION std::uint8_t float_to_float8(float value) {
+KJIT_CONVERSION_ std::uint8_t float_to_float8(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   if (!std::is_constant_evaluated()) {
     std::uint16_t codes;  // of zero, and of the value in the low byte
@@ -194,7 +194,7 @@ KJIT_CONVERSION std::uint8_t float_to_float8(float value) {
   return static_cast<std::uint8_t>(result | sign);
 }
 
-#undef KJIT_CONVERSION
+#undef KJIT_CONVERSION_
 
 }  // namespace dtype_details
 
