@@ -52,7 +52,9 @@ def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> 
             _write(cut, short[1])
             if _tried([*flags, USING, *tail], output, log):
                 return 0
-        _write(cut, f"{prefix()}{halves.host_half(unit)}")
+        # The first line marker names the source, for the object's symbols.
+        source = f"{first}\n" if (first := unit.partition("\n")[0]).startswith("# ") else ""
+        _write(cut, f"{source}{prefix()}{halves.host_half(unit)}")
     except halves.NotUnderstoodError as error:
         os.write(log, f"{error.file}:{error.line}: error: {kind.ONLY_NVCC}{error}\n".encode(errors="surrogateescape"))
         return 1
