@@ -62,8 +62,9 @@ _BOUNDS = re.compile(r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|bl
 _FORTIFIED = re.compile(
     r"/bits/(?:strings?_fortified|\w+2(?:-decl)?|stdlib|unistd(?:-decl)?|syslog|error|setjmp2|wchar2(?:-decl)?)\.h$"
 )
-# Arrays without elements at the ends of the C library's structures.
-_FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ |unsigned |struct )*\w+ +\w+ *)\[0?\];", re.MULTILINE)
+# Arrays without elements at the ends of structures in the C library's headers.
+_FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ )?unsigned char \w+ *)\[0?\];", re.MULTILINE)
+_OF_C_LIBRARY = re.compile(r"^/usr/include/(?:[^/]+-linux-gnu/)?bits/[^/]+\.h$")
 # Declarations of functions of the C++ library, without the library's `constexpr`.
 _REDECLARED = re.compile(
     r"^(?:template\s*<[^;{}]*>\s*)?extern [^;{}]*__attribute__\(\(cudart_builtin\)\)[^;{}]*;", re.MULTILINE
@@ -258,7 +259,7 @@ def _without_clashes(file: str, text: str) -> str:
         text = _LIMITS.sub(r"\1 : numeric_limits<\2::type> {};", text)
     if "/thrust/" in file:
         text = _FRIEND.sub(r"friend \1", text)
-    if "/include/" in file and not _OF_LIBRARY.search(file) and _FLEXIBLE.search(text):
+    if _OF_C_LIBRARY.match(file):
         text = _FLEXIBLE.sub(r"\1[1];", text)
     return text.replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};") if _OF_ITSELF in text else text
 

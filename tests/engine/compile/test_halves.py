@@ -324,3 +324,10 @@ class TestDeviceHalf:
     def test_an_ops_own_files_stay_as_they_are(self, code: str) -> None:
         unit = f'# 1 "/op/cmath.cu"\n{code}\n# 1 "/op/math.cuh" 1\n{code}\n'
         assert device_half(unit) == unit
+
+
+def test_code_of_headers_that_looks_like_a_flexible_array_stays() -> None:
+    unit = '# 1 "/opt/kjit/include/kjit/totals.h" 1 3\nint f(int* totals) {\n    return totals[0];\n}\n'
+    assert device_half(unit) == unit
+    unit = '# 1 "/usr/include/x86_64-linux-gnu/bits/socket.h" 1 3\nstruct S {\n    unsigned char data[0];\n};\n'
+    assert "unsigned char data[1];" in device_half(unit)
