@@ -290,8 +290,6 @@ def compare(
     return Compared(len(compared) - len(different), different, shown(pair.refused), shown(pair.unfit))
 
 
-def compare_host(
-    expressions: Sequence[str], folder: Path, before: str = "", flags: Sequence[str] = ()
-) -> Compared:
+def compare_host(expressions: Sequence[str], folder: Path, before: str = "", flags: Sequence[str] = ()) -> Compared:
     """Compare the values of expressions in host code."""
     return compare(expressions, host_text(expressions, before), folder, flags)

@@ -39,14 +39,22 @@ SCALARS = (
     *("std::int8_t", "std::uint_fast16_t", "std::intmax_t", "std::ptrdiff_t", "std::byte"),
 )
 CUDAS = (
-    *(f"{kind}{count}" for kind in ("char", "uchar", "short", "int", "float", "longlong", "double") for count in "1234"),
+    *(
+        f"{kind}{count}"
+        for kind in ("char", "uchar", "short", "int", "float", "longlong", "double")
+        for count in "1234"
+    ),
     *("dim3", "uint3", "__half", "__half2", "__nv_bfloat16", "__nv_bfloat162", "__nv_fp8_e4m3", "__nv_fp8x4_e5m2"),
     *("cudaStream_t", "cudaError_t", "cudaExtent", "cudaPos"),
 )
 NAMED = (
     *("types::Empty", "types::Third", "types::Small", "types::Plain", "types::Wide", "types::Mixed", "types::Base"),
     *("types::Many<char, 3>", "types::Many<double, 2>", "types::Many<types::Empty, 2>"),
-    *("types::Both<types::Empty, int>", "types::Both<types::Empty, types::Empty>", "types::Both<types::Empty, types::Other>"),
+    *(
+        "types::Both<types::Empty, int>",
+        "types::Both<types::Empty, types::Empty>",
+        "types::Both<types::Empty, types::Other>",
+    ),
     *("types::Both<types::Base, char>", "types::Many<types::Both<types::Third, short>, 5>"),
     *("int types::Base::*", "int (types::Base::*)(int)", "void (*)(int)"),
 )
@@ -99,9 +107,7 @@ def _bases(rng: random.Random, known: list[Struct]) -> list[str]:
     return picked
 
 
-def _member(
-    rng: random.Random, name: str, known: list[Struct], is_packed: bool, is_of_union: bool
-) -> tuple[str, bool]:
+def _member(rng: random.Random, name: str, known: list[Struct], is_packed: bool, is_of_union: bool) -> tuple[str, bool]:
     """A member's declaration, and whether it has an offset."""
     kind = rng.random()
     if kind < 0.2:

@@ -12,7 +12,6 @@ from both import VALUES, Refused, build_both
 from cubins import Kernel, kernels_of
 from device_programs import FUNCTIONS, HEADERS, OF_LANGUAGE, OF_NVCC, Program, kernel_of
 
-
 pytestmark = pytest.mark.nvcc
 
 
@@ -27,11 +26,7 @@ def _text(programs: Sequence[Program]) -> str:
     return "\n".join([*parts, f"{visible} {VALUES}_() {{", *launches, "}", f"{visible} {VALUES}() {{}}"])
 
 
-
-
-def _compared(
-    programs: Sequence[Program], folder: Path, flags: Sequence[str]
-) -> tuple[list[str], list[str]]:
+def _compared(programs: Sequence[Program], folder: Path, flags: Sequence[str]) -> tuple[list[str], list[str]]:
     """The kernels that differ, and the programs that the halves refuse, found by bisection."""
     try:
         pair = build_both(_text(programs), folder, flags)

@@ -48,7 +48,11 @@ extern "C" __attribute__((visibility("default"))) void {name}() {{ read<<<1, 1>>
 
 def _entries(library: Path) -> dict[int, str]:
     content = variable_of(library, "entries")
-    return {number: f"{value:#x} of {size} bytes" for number, value, size in struct.iter_unpack("<qqq", content) if number >= 0}
+    return {
+        number: f"{value:#x} of {size} bytes"
+        for number, value, size in struct.iter_unpack("<qqq", content)
+        if number >= 0
+    }
 
 
 def _compare(expressions: Sequence[str], folder: Path, flags: Sequence[str] = ()) -> Compared:

@@ -50,13 +50,15 @@ def test_math_is_nvccs_with_few_headers(headers: str, tmp_path: Path) -> None:
 
 
 def test_a_word_in_a_literal_is_no_reason_to_refuse(tmp_path: Path) -> None:
-    expressions = [f"{form.format(word)}" for word in REFUSED_WORDS for form in ('"{}"', 'R"-({})-"', "sizeof(\"{}\")")]
+    expressions = [f"{form.format(word)}" for word in REFUSED_WORDS for form in ('"{}"', 'R"-({})-"', 'sizeof("{}")')]
     compare_host(expressions, tmp_path, "").hold(least=1)
 
 
 @pytest.mark.parametrize("count", [1, pytest.param(len(OF_GNU), marks=pytest.mark.nightly)])
 def test_what_nvrtc_lacks_is_refused_or_equal(count: int, tmp_path: Path) -> None:
-    compare_host(OF_GNU[-count:], tmp_path, f"{INCLUDES}{DEFINITIONS}\n#include <stdlib.h>\nstatic int getpid_like = 3;\n{BITS}").hold(least=0)
+    compare_host(
+        OF_GNU[-count:], tmp_path, f"{INCLUDES}{DEFINITIONS}\n#include <stdlib.h>\nstatic int getpid_like = 3;\n{BITS}"
+    ).hold(least=0)
 
 
 def _parts() -> list[object]:
@@ -77,7 +79,9 @@ def test_all_have_nvccs_values(expressions: Sequence[str], tmp_path: Path) -> No
 @pytest.mark.parametrize("flag", ["-use_fast_math", "-std=c++17", "-DNDEBUG", "--extended-lambda", "-Xcompiler=-O0"])
 def test_a_flag_means_the_same(flag: str, tmp_path: Path) -> None:
     """Flags of nvcc set macros, and choose C++'s standard or the math of CUDA's headers."""
-    chosen = [each for category in CATEGORIES if category.name not in ("literals", "std") for each in category.sample(60)]
+    chosen = [
+        each for category in CATEGORIES if category.name not in ("literals", "std") for each in category.sample(60)
+    ]
     compare_host(chosen, tmp_path, PREPARED, [flag]).hold()
 
 

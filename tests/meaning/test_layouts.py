@@ -34,7 +34,16 @@ struct alignas(64) Map { unsigned long long opaque[16]; };
 struct Callable { int by; float scale; __host__ __device__ float operator()(float x) const { return x * scale + by; } };
 """
 _OTHERS = (
-    *("WithNvcc", "Sized", "Limited", "Nested<char>", "Nested<std::pair<int, char>>", "Map", "Callable", "Nested<WithNvcc>"),
+    *(
+        "WithNvcc",
+        "Sized",
+        "Limited",
+        "Nested<char>",
+        "Nested<std::pair<int, char>>",
+        "Map",
+        "Callable",
+        "Nested<WithNvcc>",
+    ),
     *("Nested<__half>", "std::array<WithNvcc, 2>", "std::tuple<Sized, WithNvcc, double>", "std::optional<Sized>"),
 )
 _PREFIX = "__tvm_ffi_launch"
@@ -99,5 +108,9 @@ def test_the_host_has_members_where_nvcc_puts_them(tmp_path: Path) -> None:
 def test_parameters_of_random_types_lie_where_nvcc_puts_them(seed: int, tmp_path: Path) -> None:
     structs = draw_many(seed, count=80)
     names = [each.name for each in structs]
-    wrapped = [f"{outer.format(name)}" for outer in ("std::pair<char, {}>", "Nested<{}>", "std::tuple<{}, char>") for name in names]
+    wrapped = [
+        f"{outer.format(name)}"
+        for outer in ("std::pair<char, {}>", "Nested<{}>", "std::tuple<{}, char>")
+        for name in names
+    ]
     _compare([*names, *wrapped[::5], *TYPES[seed % 2 :: 2]], structs, tmp_path).hold(least=0.8)

@@ -25,7 +25,18 @@ HEADERS = {
         f"#include <{name}>\n"
         for name in (
             *("algorithm", "atomic", "cassert", "cerrno", "cfloat", "charconv", "chrono", "cinttypes", "climits"),
-            *("cmath", "complex", "csignal", "cstdio", "cstdlib", "ctime", "functional", "iostream", "limits", "locale"),
+            *(
+                "cmath",
+                "complex",
+                "csignal",
+                "cstdio",
+                "cstdlib",
+                "ctime",
+                "functional",
+                "iostream",
+                "limits",
+                "locale",
+            ),
             *("map", "memory", "mutex", "optional", "random", "sstream", "thread", "tuple", "variant", "vector"),
             *("version", "endian.h", "fcntl.h", "sys/mman.h", "sys/stat.h", "unistd.h", "pthread.h", "cuda.h"),
             *("cuda_bf16.h", "cuda_fp16.h", "cuda_fp8.h", "cooperative_groups.h", "cuda/std/type_traits"),
@@ -101,7 +112,7 @@ def _of_kjit() -> Iterable[str]:
 
 def _table(headers: str, folder: Path) -> str:
     """A text that lists the macros that it sees, with their expansions, in a table for each side."""
-    found = {name: "" for name in (*_of_kjit(), *_NAMES.split())} | _defined(headers, folder)
+    found = dict.fromkeys((*_of_kjit(), *_NAMES.split()), "") | _defined(headers, folder)
     lines = []
     for number, (name, parameters) in enumerate(sorted(found.items())):
         if name in _EACH_ITS_OWN or name.startswith("KJIT_"):
@@ -109,7 +120,9 @@ def _table(headers: str, folder: Path) -> str:
         count = parameters.count(",") + 1 if parameters.strip("()") else 0
         call = f"{name}({', '.join(f'a{each}' for each in range(count))})" if parameters else name
         # Others of CUDA's need many arguments; what __has_include stands for is not a text.
-        is_shown = not name.startswith(("_NV_", "__has_", "_GLIBCXX_USE_TBB", "__managed__")) and "..." not in parameters
+        is_shown = (
+            not name.startswith(("_NV_", "__has_", "_GLIBCXX_USE_TBB", "__managed__")) and "..." not in parameters
+        )
         shown = f"SHOWN({call}) /*#{number}*/" if is_shown else '"is defined"'
         # In two pieces: whether a word in a literal is taken for code is the subject of another test.
         lines.append(f'#ifdef {name}\n"\\n{name[:3]}" "{name[3:]} " {shown}\n#endif')

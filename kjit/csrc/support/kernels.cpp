@@ -2,8 +2,8 @@
 //
 // In the host half of such a module a kernel is a function, whose address the CUDA runtime does not know. A table
 // (written by kjit/engine/compile/kernels_object.py) has a row for each. The linker redirects the runtime's functions
-// that take a kernel to the functions below (`--wrap`): they replace the address of such a function by its kernel, which
-// is loaded at its first use, and pass other addresses through.
+// that take a kernel to the functions below (`--wrap`): they replace the address of such a function by its kernel,
+// which is loaded at its first use, and pass other addresses through.
 
 #include <pthread.h>
 

@@ -302,8 +302,8 @@
 #define __builtin_wmemset ::wmemset
 
 // The real and the imaginary part of a complex number of GCC's, as operators that bind like a product.
-#define __real__ ::kjit_rtc::RealPart() *
-#define __imag__ ::kjit_rtc::ImaginaryPart() *
+#define __real__ ::kjit_rtc::RealPart()*
+#define __imag__ ::kjit_rtc::ImaginaryPart()*
 
 #define __builtin_bswap16(x) static_cast<unsigned short>(::kjit_rtc::swapped(x, 2))
 #define __builtin_bswap32(x) static_cast<unsigned>(::kjit_rtc::swapped(x, 4))

@@ -49,7 +49,10 @@ class TestKernels:
             ("G void k(std::function<int (*)(int)> f, F<int(int), 3> g) { }", ["f", "g"]),
             ("G void k(const int a[], int n[4], int P::*m) { }", ["a", "n", "m"]),
             ("G void k(decltype(f(1)) x, struct P p, typename T::type v, enum E e) { }", ["x", "p", "v", "e"]),
-            ("G void k(__attribute__((unused)) int x, [[maybe_unused]] int y, int z [[maybe_unused]]) { }", list("xyz")),
+            (
+                "G void k(__attribute__((unused)) int x, [[maybe_unused]] int y, int z [[maybe_unused]]) { }",
+                list("xyz"),
+            ),
             ("G void k(const __attribute__((grid_constant)) P p, alignas(16) int a) noexcept { }", ["p", "a"]),
             ("G void k(auto x, unsigned long long n, unsigned __int128 w) { }", ["x", "n", "w"]),
             ("template <int N> requires (N > 2) G void k(int x) { }", ["x"]),
@@ -68,7 +71,10 @@ class TestKernels:
         [
             ("int, const float*", "int kjit_parameter0, const float* kjit_parameter1"),
             ("unsigned long long, T const", "unsigned long long kjit_parameter0, T const kjit_parameter1"),
-            ("ns::T, ::T, typename T::type", "ns::T kjit_parameter0, ::T kjit_parameter1, typename T::type kjit_parameter2"),
+            (
+                "ns::T, ::T, typename T::type",
+                "ns::T kjit_parameter0, ::T kjit_parameter1, typename T::type kjit_parameter2",
+            ),
             ("A<B<int>, 3>, struct P", "A<B<int>, 3> kjit_parameter0, struct P kjit_parameter1"),
             ("int x, decltype(f(2))", "int x, decltype(f(2)) kjit_parameter1"),
             ("int = 3, int y = 4", "int kjit_parameter0 = 3, int y = 4"),
@@ -157,7 +163,10 @@ class TestDeviceFunctions:
             ("D auto f() -> decltype(g(1)) { return g(1); }", "D auto f() -> decltype(g(1)) ;"),
             ("D float f(float x);", "D float f(float x);"),
             ("struct S { D S(int a) : a(a), b{a} { g(); } int a, b; };", "struct S { D S(int a) ; int a, b; };"),
-            ("struct S { D S() = default; D operator int() { g(); } };", "struct S { D S() = default; D operator int() ; };"),
+            (
+                "struct S { D S() = default; D operator int() { g(); } };",
+                "struct S { D S() = default; D operator int() ; };",
+            ),
             ("struct S { D bool operator()(int) const { g(); } };", "struct S { D bool operator()(int) const ; };"),
             ('D void f() { g("}"); } int x;', "D void f() ; int x;"),
             ("int x; template <typename T> D T S<T>::f() const { return g(); } int y;", "int x;; int y;"),
@@ -198,7 +207,10 @@ class TestDeviceFunctions:
         [
             ("__attribute__((managed)) int n;", "only nvcc registers __managed__ variables"),
             ("auto f = [] D (int i) { return i; };", "only nvcc compiles __device__ lambdas"),
-            ('auto f = []\n# 4 "a.cu" 3 4\nD \n# 4 "a.cu"\n(int i) { return i; };', "only nvcc compiles __device__ lambdas"),
+            (
+                'auto f = []\n# 4 "a.cu" 3 4\nD \n# 4 "a.cu"\n(int i) { return i; };',
+                "only nvcc compiles __device__ lambdas",
+            ),
         ],
     )
     def test_what_only_nvcc_compiles_is_refused(self, code: str, reason: str) -> None:
@@ -286,7 +298,11 @@ class TestLaunches:
 
 def test_a_place_is_that_of_the_line_marker_before_it() -> None:
     unit = '# 1 "a.cu"\nint a;\n# 7 "b.h" 1\nint b;\n\nint c;\n'
-    assert [place(f"\n{unit}", unit.index(f"int {name}") + 1) for name in "abc"] == [("a.cu", 1), ("b.h", 7), ("b.h", 9)]
+    assert [place(f"\n{unit}", unit.index(f"int {name}") + 1) for name in "abc"] == [
+        ("a.cu", 1),
+        ("b.h", 7),
+        ("b.h", 9),
+    ]
 
 
 class TestDeviceHalf:

@@ -88,7 +88,9 @@ def test_a_renamed_symbol_is_another_one_for_the_linker(tmp_path: Path) -> None:
 
 def test_a_local_symbol_that_is_renamed_can_be_used_by_other_objects(tmp_path: Path) -> None:
     cxx = find_cxx().path
-    code = "static int a = 1, b = 2, c = 4; int* addresses[] = {&a, &b, &c}; static int f() { return b; } int (*p)() = f;"
+    code = (
+        "static int a = 1, b = 2, c = 4; int* addresses[] = {&a, &b, &c}; static int f() { return b; } int (*p)() = f;"
+    )
     code += "template <typename T> int g() { static T held = 8; return held; } int h() { return g<int>() + c; }"
     (tmp_path / "a.cpp").write_text(code)
     subprocess.run([cxx, "-O0", "-c", "a.cpp", "-o", "a.o"], cwd=tmp_path, check=True)
@@ -98,7 +100,11 @@ def test_a_local_symbol_that_is_renamed_can_be_used_by_other_objects(tmp_path: P
     (tmp_path / "a.o").write_bytes(content)
     after = {each.name: each for each in symbols(content)}
     assert set(after) == set(before) - {"_ZL1b", "_ZL1fv"} | {"b.unit", "f.unit"}
-    assert [(after[name].binding, after[name].other) for name in ("b.unit", "f.unit", "_ZL1c")] == [(1, 2), (1, 2), (0, 0)]
+    assert [(after[name].binding, after[name].other) for name in ("b.unit", "f.unit", "_ZL1c")] == [
+        (1, 2),
+        (1, 2),
+        (0, 0),
+    ]
     main = """extern int b asm("b.unit"); int f() asm("f.unit"); extern int* addresses[]; extern int (*p)(); int h();
     int main() { b = 32; return (addresses[1] == &b && f() == 32 && p == f && *addresses[2] == 4 && h() == 12) ? 7 : 1; }"""
     (tmp_path / "main.cpp").write_text(main)
