@@ -128,7 +128,9 @@ def test_warnings_can_be_disabled(nvrtc: Nvrtc, tmp_path: Path, silent: list[str
 def test_headers_are_precompiled_after_a_build_whose_folder_for_temporary_files_is_gone(
     nvrtc: Nvrtc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    header = "".join(f"__attribute__((device)) inline int function_{i}(int x) {{ return x + {i}; }}\n" for i in range(3000))
+    header = "".join(
+        f"__attribute__((device)) inline int function_{i}(int x) {{ return x + {i}; }}\n" for i in range(3000)
+    )
     (tmp_path / "op.ii").write_text(f'# 1 "op.cu"\n\n# 1 "/lib/header.h" 1 3\n{header}# 2 "op.cu" 2\n{UNIT}')
     monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
     headers = server._Headers(str(tmp_path))

@@ -404,7 +404,9 @@ module.second()
 
     def test_two_kernels_of_a_name_that_are_not_of_their_units_do_not_link(self, tmp_path: Path) -> None:
         kernel = "__global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }}"
-        with pytest.raises(CompileError, match=r"'fill\(int\*, int\)' is defined twice, in first\.cu and in second\.cu"):
+        with pytest.raises(
+            CompileError, match=r"'fill\(int\*, int\)' is defined twice, in first\.cu and in second\.cu"
+        ):
             self.launched(tmp_path, kernel.format(1), kernel.format(2))
 
     def test_each_launches_its_own_code_of_a_kernel_of_a_header(self, tmp_path: Path) -> None:
@@ -451,11 +453,15 @@ class TestNvcc:
         self, included: str, compiler: str, tmp_path: Path
     ) -> None:
         (tmp_path / "own.h").write_text("#include <fstream>\n")
-        source = f"{included}__global__ void fill(int* x) {{ *x = 1; }}\nvoid launch(int64_t) {{ fill<<<1, 1>>>(nullptr); }}"
+        source = (
+            f"{included}__global__ void fill(int* x) {{ *x = 1; }}\nvoid launch(int64_t) {{ fill<<<1, 1>>>(nullptr); }}"
+        )
         built = build(source, tmp_path, target=Target.cuda("8.0"))
         assert built.compiler.startswith(compiler)
         name = "vector" if "vector" in included else "fstream"
-        reason = f"it includes <{name}>, which is neither kjit's nor CUDA's, nor a header known to mean the same by NVRTC"
+        reason = (
+            f"it includes <{name}>, which is neither kjit's nor CUDA's, nor a header known to mean the same by NVRTC"
+        )
         assert built.why_nvcc == ("" if compiler == "NVRTC " else reason)
 
     def test_the_compiler_that_is_asked_for_gets_any_header(self, tmp_path: Path) -> None:
@@ -591,7 +597,7 @@ class TestNvcc:
 
     @pytest.mark.usefixtures("without_nvcc")
     def test_without_nvcc_the_error_says_what_would_help(self, tmp_path: Path) -> None:
-        with pytest.raises(ToolchainError, match="needs nvcc: .* cudaMemcpyToSymbol") as caught:
+        with pytest.raises(ToolchainError, match=r"needs nvcc: .* cudaMemcpyToSymbol") as caught:
             build(self.SYMBOL, tmp_path, target=Target.cuda("8.0"))
         assert "KJIT_CUDA_HOME" in (caught.value.hint or "")
 
