@@ -226,9 +226,15 @@ class TestLaunches:
             ("if (a) k<<<1, 2>>>(x); else k<<<2, 2>>>(y);", "if (a) @1, 2@k(x); else @2, 2@k(y);"),
             ("if (a(b)) ns::k<A<B>><<<1, 2>>>(x);", "if (a(b)) @1, 2@ns::k<A<B>>(x);"),
             ("for (auto i : m) k<i><<<1, 2>>>(x);", "for (auto i : m) @1, 2@k<i>(x);"),
-            ("while (n > 3) k<1 + 2><<<dim3(n >> 2), f(a, b), 0>>>(x);", "while (n > 3) @dim3(n >> 2), f(a, b), 0@k<1 + 2>(x);"),
+            (
+                "while (n > 3) k<1 + 2><<<dim3(n >> 2), f(a, b), 0>>>(x);",
+                "while (n > 3) @dim3(n >> 2), f(a, b), 0@k<1 + 2>(x);",
+            ),
             ("do k<<<1, 2>>>(x); while (0);", "do @1, 2@k(x); while (0);"),
-            ("case 1: k<1><<<1, 2>>>(x); default: k<2><<<1, 2>>>(x);", "case 1: @1, 2@k<1>(x); default: @1, 2@k<2>(x);"),
+            (
+                "case 1: k<1><<<1, 2>>>(x); default: k<2><<<1, 2>>>(x);",
+                "case 1: @1, 2@k<1>(x); default: @1, 2@k<2>(x);",
+            ),
             ("label: k<<<1, 2>>>(x);", "label: @1, 2@k(x);"),
             ("return ::k<<<1, 2>>>(x);", "return @1, 2@::k(x);"),
             ("if (a) [[likely]] k<<<1, 2>>>(x);", "if (a) [[likely]] @1, 2@k(x);"),
@@ -241,17 +247,26 @@ class TestLaunches:
             ("(*kernel)<<<1, 2>>>(x);", "@1, 2@(*kernel)(x);"),
             ("table[i]<<<1, 2>>>(x); s.k<<<3, 4>>>(x);", "@1, 2@table[i](x); @3, 4@s.k(x);"),
             ("s->k<<<1, 2>>>(x); this->template k<1><<<3, 4>>>(x);", "@1, 2@s->k(x); @3, 4@this->template k<1>(x);"),
-            ("T::template k<int><<<1, 2>>>(x); S<T>::k<<<3, 4>>>(x);", "@1, 2@T::template k<int>(x); @3, 4@S<T>::k(x);"),
+            (
+                "T::template k<int><<<1, 2>>>(x); S<T>::k<<<3, 4>>>(x);",
+                "@1, 2@T::template k<int>(x); @3, 4@S<T>::k(x);",
+            ),
             ("get<int>(1)<<<1, 2>>>(x);", "@1, 2@get<int>(1)(x);"),
             ("static_cast<F*>(p)<<<1, 2>>>(x);", "@1, 2@static_cast<F*>(p)(x);"),
             ("kernels<T>[2]<<<1, 2>>>(x);", "@1, 2@kernels<T>[2](x);"),
             ("k<(a > b)><<<1, 2>>>(x); k<'a', -1, &b><<<3, 4>>>(x);", "@1, 2@k<(a > b)>(x); @3, 4@k<'a', -1, &b>(x);"),
-            ("k<sizeof(int) * 2, A<1, 2>><<<(n + 1) / 2, 2, 0, s>>>(x, y);", "@(n + 1) / 2, 2, 0, s@k<sizeof(int) * 2, A<1, 2>>(x, y);"),
-            ("k<<<n >> 1, A{1, 2}>>>(x); k<<<[] { return 3; }(), 2>>>(x);", "@n >> 1, A{1, 2}@k(x); @[] { return 3; }(), 2@k(x);"),
+            (
+                "k<sizeof(int) * 2, A<1, 2>><<<(n + 1) / 2, 2, 0, s>>>(x, y);",
+                "@(n + 1) / 2, 2, 0, s@k<sizeof(int) * 2, A<1, 2>>(x, y);",
+            ),
+            (
+                "k<<<n >> 1, A{1, 2}>>>(x); k<<<[] { return 3; }(), 2>>>(x);",
+                "@n >> 1, A{1, 2}@k(x); @[] { return 3; }(), 2@k(x);",
+            ),
             ("auto g = [&] { k<<<1, 2>>>(x); };", "auto g = [&] { @1, 2@k(x); };"),
             ("g(a < b, k<1>, 2); k<1><<<1, 2>>>(x);", "g(a < b, k<1>, 2); @1, 2@k<1>(x);"),
         ],
-    )  # fmt: skip
+    )
     def test_a_launch_is_a_call_of_the_kernel(self, launch: str, call: str) -> None:
         half = host_half(f"template <typename T> void f() {{ {launch} }}")
         assert _LAUNCH.sub(r"@\g<grid>@", half) == f"template <typename T> void f() {{ {call} }}"
@@ -281,7 +296,7 @@ class TestLaunches:
     @pytest.mark.parametrize(
         "code",
         [
-            """auto a = "<<<"; auto b = R"(<<<1, 2>>>)"; auto c = u8R"x(\n__attribute__((global)) void k() {} )" <<< )x";""",
+            """auto a = "<<<"; auto b = R"(<<<1, 2>>>)"; c = u8R"x(\n__attribute__((global)) void k() {} )" <<< )x";""",
             "auto a = '<'; auto b = L'{'; auto c = \"__attribute__((device)) int f() { }\"; auto d = '\\'';",
             "auto a = 1'000'000 + 0x1'F + 1.5e+3'0f; int b = a << 2;",
             "template <typename T> auto& operator<<<T>(S& s, T x); bool operator<(A, B);",
@@ -310,17 +325,33 @@ class TestDeviceHalf:
         ("file", "code", "left"),
         [
             ("/usr/include/c++/12/cmath", "inline constexpr float abs(float x) {}", "inline  float abs(float x) {}"),
-            ("/usr/include/c++/12/bits/std_abs.h", "inline constexpr double abs(double x) {}", "inline  double abs(double x) {}"),
+            (
+                "/usr/include/c++/12/bits/std_abs.h",
+                "inline constexpr double abs(double x) {}",
+                "inline  double abs(double x) {}",
+            ),
             ("/usr/include/c++/12/cmath", "constexpr double lerp(double a) {}", None),
             ("/usr/include/c++/12/math.h", "using std::abs; using std::lerp;", " using std::lerp;"),
-            ("/cuda/include/vector_types.h", "struct float2 { float x, y;\n };\nstruct dim3 { int x; };", "\n\nstruct dim3 { int x; };"),
-            ("/usr/include/c++/12/bits/utility.h", "using T = I<_Tp, __integer_pack(_Num)...>;", "using T = ::kjit_rtc::typed_sequence<I, _Tp, _Num>;"),
-            ("/usr/include/c++/12/utility", "using T = I<__integer_pack(_Num)...>;", "using T = ::kjit_rtc::sequence<I, _Num>;"),
+            (
+                "/cuda/include/vector_types.h",
+                "struct float2 { float x, y;\n };\nstruct dim3 { int x; };",
+                "\n\nstruct dim3 { int x; };",
+            ),
+            (
+                "/usr/include/c++/12/bits/utility.h",
+                "using T = I<_Tp, __integer_pack(_Num)...>;",
+                "using T = ::kjit_rtc::typed_sequence<I, _Tp, _Num>;",
+            ),
+            (
+                "/usr/include/c++/12/utility",
+                "using T = I<__integer_pack(_Num)...>;",
+                "using T = ::kjit_rtc::sequence<I, _Num>;",
+            ),
             ("/usr/include/c++/12/complex", "typedef __complex__ float C;", "typedef ::kjit_rtc::complex_float C;"),
             ("/cuda/include/cccl/thrust/a.h", "friend class thrust::b;", "friend thrust::b;"),
             ("/usr/include/dirent.h", "struct s {\n    char name[];\n};", "struct s {\n    char name[1];\n};"),
         ],
-    )  # fmt: skip
+    )
     def test_headers_are_without_what_nvrtc_has_itself(self, file: str, code: str, left: str | None) -> None:
         unit = f'# 1 "/op/a.cu"\nint a;\n# 1 "{file}" 1 3\n{{}}\n# 2 "/op/a.cu" 2\nint b;\n'
         assert device_half(unit.format(code)) == unit.format(code if left is None else left)

@@ -106,7 +106,8 @@ def test_a_local_symbol_that_is_renamed_can_be_used_by_other_objects(tmp_path: P
         (0, 0),
     ]
     main = """extern int b asm("b.unit"); int f() asm("f.unit"); extern int* addresses[]; extern int (*p)(); int h();
-    int main() { b = 32; return (addresses[1] == &b && f() == 32 && p == f && *addresses[2] == 4 && h() == 12) ? 7 : 1; }"""
+    int main() { b = 32;
+    return (addresses[1] == &b && f() == 32 && p == f && *addresses[2] == 4 && h() == 12) ? 7 : 1; }"""
     (tmp_path / "main.cpp").write_text(main)
     subprocess.run([cxx, "-no-pie", "main.cpp", "a.o", "-o", "program"], cwd=tmp_path, check=True)
     assert subprocess.run([tmp_path / "program"], check=False).returncode == 7
@@ -168,12 +169,20 @@ def test_parameters_are_placed_one_after_another(sizes: list[tuple[int, int]], o
     [
         ([], [], ""),
         ([(4, 4), (8, 8)], [(0, 4), (8, 8)], ""),
-        ([(4, 4), (8, 8)], [(0, 4), (8, 16)], "parameter 1 has 8 bytes at offset 8 in host code, and 16 bytes at offset 8"),
-        ([(4, 4), (8, 4)], [(0, 4), (8, 8)], "parameter 1 has 8 bytes at offset 4 in host code, and 8 bytes at offset 8"),
+        (
+            [(4, 4), (8, 8)],
+            [(0, 4), (8, 16)],
+            "parameter 1 has 8 bytes at offset 8 in host code, and 16 bytes at offset 8",
+        ),
+        (
+            [(4, 4), (8, 4)],
+            [(0, 4), (8, 8)],
+            "parameter 1 has 8 bytes at offset 4 in host code, and 8 bytes at offset 8",
+        ),
         ([(4, 4)], [(0, 4), (8, 8)], "parameter 1 has nothing in host code, and 8 bytes at offset 8 in device code"),
         ([(4, 4)], [], "parameter 0 has 4 bytes at offset 0 in host code, and nothing in device code"),
     ],
-)  # fmt: skip
+)
 def test_parameters_that_differ_are_named(
     host: list[tuple[int, int]], device: list[tuple[int, int]], difference: str
 ) -> None:

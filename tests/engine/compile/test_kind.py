@@ -32,12 +32,16 @@ class TestForeign:
         [
             (),
             ("/usr/include/c++/12/span > /usr/include/c++/12/vector",),
-            ("/usr/include/c++/12/cstdint", "/usr/include/stdint.h", "/usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h"),
+            (
+                "/usr/include/c++/12/cstdint",
+                "/usr/include/stdint.h",
+                "/usr/lib/gcc/x86_64-linux-gnu/12/include/stddef.h",
+            ),
             ("/usr/include/x86_64-linux-gnu/assert.h", "/usr/include/c++/v1/algorithm"),
             ("/cuda/include/cub/cub.cuh > /usr/include/c++/12/iostream", "/kjit/include/kjit/runtime.cuh"),
             ("/op/own.cuh > /usr/include/c++/12/tuple",),
         ],
-    )  # fmt: skip
+    )
     def test_a_unit_of_kjits_own_kind(self, included: tuple[str, ...]) -> None:
         assert foreign(unit(*included), FOLDERS) == ""
 
@@ -124,12 +128,18 @@ class TestLacking:
             ("__attribute__((managed)) int n;", "only nvcc registers __managed__ variables"),
             ("cudaMemcpyToSymbol(n, &x, 4);", "only nvcc registers the symbols that cudaMemcpyToSymbol takes"),
             ("cudaGetSymbolAddress<int>(&p, n);", "only nvcc registers the symbols that cudaGetSymbolAddress takes"),
-            ("f([] __attribute__((host)) __attribute__((device)) (int i) { });", "only nvcc compiles __device__ lambdas"),
+            (
+                "f([] __attribute__((host)) __attribute__((device)) (int i) { });",
+                "only nvcc compiles __device__ lambdas",
+            ),
             ("x = __builtin_constant_p(y);", "NVRTC does not know __builtin_constant_p"),
             ("typedef float v4 __attribute__((vector_size(16)));", "NVRTC does not know vector_size"),
             ("_Float16 x;", "NVRTC does not know _Float16"),
             ("static_assert(__builtin_strlen(s) == 3);", "NVRTC does not evaluate __builtin_strlen at compile time"),
-            ("static_assert(__builtin_memcmp(a, b, 3) == 0);", "NVRTC does not evaluate __builtin_memcmp at compile time"),
+            (
+                "static_assert(__builtin_memcmp(a, b, 3) == 0);",
+                "NVRTC does not evaluate __builtin_memcmp at compile time",
+            ),
             ("constexpr double x = __builtin_fabs(-2.0);", "NVRTC does not evaluate __builtin_fabs at compile time"),
             ("[[gnu::noinline]] void f();", "NVRTC does not know attributes of GCC's in brackets"),
             ("int x = ({ int y = 1; y; });", "NVRTC does not know GCC's statements in expressions"),
@@ -138,7 +148,7 @@ class TestLacking:
             ("int x = y ?: 3;", "NVRTC does not know GCC's ?: without a middle"),
             ("case 1 ... 3:", "NVRTC does not know GCC's ranges of cases"),
         ],
-    )  # fmt: skip
+    )
     def test_what_nvrtc_does_not_have(self, code: str, reason: str) -> None:
         assert lacking(unit(own=code)) == reason
 
