@@ -63,8 +63,8 @@ _FORTIFIED = re.compile(
     r"/bits/(?:strings?_fortified|\w+2(?:-decl)?|stdlib|unistd(?:-decl)?|syslog|error|setjmp2|wchar2(?:-decl)?)\.h$"
 )
 # Arrays without elements at the ends of structures in the C library's headers.
-_FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ )?unsigned char \w+ *)\[0?\];", re.MULTILINE)
-_OF_C_LIBRARY = re.compile(r"^/usr/include/(?:[^/]+-linux-gnu/)?bits/[^/]+\.h$")
+_FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ )?(?:unsigned )?char \w+ *)\[0?\];", re.MULTILINE)
+_OF_C_LIBRARY = re.compile(r"^/usr/include/(?!c\+\+/).*\.h$")
 # Declarations of functions of the C++ library, without the library's `constexpr`.
 _REDECLARED = re.compile(
     r"^(?:template\s*<[^;{}]*>\s*)?extern [^;{}]*__attribute__\(\(cudart_builtin\)\)[^;{}]*;", re.MULTILINE
@@ -229,6 +229,8 @@ def device_half(unit: str) -> str:
     kept: list[str] = []
     start = 0
     for piece in _pieces(unit):
+        if not piece.is_system:
+            continue
         text = unit[piece.begin : piece.end]
         if (changed := _without_clashes(piece.file, text)) is not text:
             kept += [unit[start : piece.begin], changed]
