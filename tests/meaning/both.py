@@ -42,13 +42,22 @@ for name in sys.argv[1:-1]:
 ctypes.CDLL(sys.argv[-1]).{VALUES}()
 """
 
-_PLACE = re.compile(r"unit\.cu[:(](\d+)")
+_PLACE = re.compile(r"unit\.cu[:(](?P<line>\d+)|line (?P<of>\d+)(?: of \S*/unit\.cu\b|$)")
 _MARK = re.compile(r"/\*#(\d+)\*/$")
-_MOST_ROUNDS = 8
 
 
 class Refused(Exception):  # noqa: N818
-    """A text that a compiler does not compile, or that kjit leaves to the other one; says why."""
+    """A text that a compiler does not compile, or that kjit leaves to the other one; says why.
+
+    Attributes:
+        text: the text without the lines that the errors of earlier builds named.
+        dropped: why these were refused.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.text = ""
+        self.dropped: dict[int, str] = {}
 
 
 def build(text: str, compiler: Compiler, folder: Path, flags: Sequence[str] = ()) -> Built:
@@ -100,28 +109,33 @@ def build_both(text: str, folder: Path, flags: Sequence[str] = ()) -> Pair:
         text, by_nvcc, unfit = _build_what_compiles(text, "nvcc", folder, flags)
     except Refused as error:
         pytest.fail(f"this test is wrong, for nvcc refuses its text:\n{str(error)[:2000]}")
-    by_halves, refused = _build_in_parts(text, folder, flags)
-    return Pair(by_nvcc, by_halves, unfit, refused)
+    try:
+        _, library, refused = _build_what_compiles(text, "nvrtc", folder, flags)
+        return Pair(by_nvcc, (library,), unfit, refused)
+    except Refused as error:
+        build(_with_lines(text, ()), "nvrtc", folder / "rest", flags)
+        by_halves, refused = _build_in_parts(error.text, folder, flags)
+        return Pair(by_nvcc, by_halves, unfit, refused | error.dropped)
 
 
 def _build_in_parts(text: str, folder: Path, flags: Sequence[str]) -> tuple[tuple[Path, ...], dict[int, str]]:
     """Build the halves of a text; and of its parts, where it is refused for a line that no message names."""
     try:
         _, library, refused = _build_what_compiles(text, "nvrtc", folder, flags)
+        return (library,), refused
     except Refused as error:
+        text, refused = error.text, error.dropped
         numbers = sorted({int(mark[1]) for line in text.splitlines() if (mark := _MARK.search(line))})
         if not numbers:
-            raise
+            return (), refused
         if len(numbers) == 1:
-            return (), {numbers[0]: str(error).strip()[:300]}
-        build(_with_lines(text, ()), "nvrtc", folder / "rest", flags)
-        middle = len(numbers) // 2
-        parts = [
-            _build_in_parts(_with_lines(text, some), folder / name, flags)
-            for name, some in (("a", numbers[:middle]), ("b", numbers[middle:]))
-        ]
-        return parts[0][0] + parts[1][0], parts[0][1] | parts[1][1]
-    return (library,), refused
+            return (), refused | {numbers[0]: str(error).strip()[:300]}
+    libraries: tuple[Path, ...] = ()
+    middle = len(numbers) // 2
+    for name, some in (("a", numbers[:middle]), ("b", numbers[middle:])):
+        built, dropped = _build_in_parts(_with_lines(text, some), folder / name, flags)
+        libraries, refused = libraries + built, refused | dropped
+    return libraries, refused
 
 
 def _with_lines(text: str, numbers: Collection[int]) -> str:
@@ -135,29 +149,30 @@ def _build_what_compiles(
 ) -> tuple[str, Path, dict[int, str]]:
     """Build a text without the lines that the compiler's errors name."""
     dropped: dict[int, str] = {}
-    for _ in range(_MOST_ROUNDS):
+    while True:
         try:
             return text, build(text, compiler, folder, flags).library, dropped
         except Refused as error:
             lines = text.splitlines()
             named = _lines_named(str(error), lines)
             if not named:
+                error.text, error.dropped = text, dropped
                 raise
         dropped |= {int(mark[1]): why for at, why in named.items() if (mark := _MARK.search(lines[at]))}
         text = "\n".join("" if at in named else line for at, line in enumerate(lines))
-    raise Refused(f"{compiler} refuses more and more lines: {sorted(dropped.items())}")
 
 
 def _lines_named(message: str, lines: Sequence[str]) -> dict[int, str]:
-    """The lines that errors are in and that may be dropped, and what they say; else those that lead to an error."""
-    errors: dict[int, str] = {}
-    others: dict[int, str] = {}
+    """The lines that errors are in, or that lead to an error elsewhere, and may be dropped; and what the errors say."""
+    named: dict[int, str] = {}
+    error = ""
     for said in message.splitlines():
+        error = said.strip() if "error" in said else error
         for place in _PLACE.finditer(said):
-            at = int(place[1]) - 1
+            at = int(place["line"] or place["of"]) - 1
             if "warning" not in said and 0 <= at < len(lines) and _MARK.search(lines[at]):
-                (errors if "error" in said else others).setdefault(at, said.strip())
-    return errors or {at: f"{said}: {message.strip()[:300]}" for at, said in others.items()}
+                named.setdefault(at, error)
+    return named
 
 
 @cache
@@ -185,29 +200,31 @@ PRELUDE = r"""#include <stdio.h>
 namespace meaning {
 template <typename T> constexpr bool is_long_double = false;
 template <> constexpr bool is_long_double<long double> = true;
-template <typename T> const char* type_of() { return __PRETTY_FUNCTION__; }
 void begin(int id, const char* type) {
-  const char* from = type;
-  while (from[0] != 'T' || from[1] != ' ' || from[2] != '=') ++from;
+  while (type[0] != 'T' || type[1] != ' ' || type[2] != '=') ++type;
   printf("%d|", id);
-  for (from += 4; *from && *from != ';' && (*from != ']' || from[1]); ++from) printf("%c", *from);
+  for (type += 4; *type && *type != ';' && (*type != ']' || type[1]); ++type) printf("%c", *type);
   printf("|");
 }
-void show(int id, const char* type, const char* value) {
-  begin(id, type);
-  for (; *value; ++value) printf(*value < ' ' ? "\\%02x" : "%c", (unsigned char)*value);
+template <typename T> void show_text(int id, const T* value) {
+  begin(id, __PRETTY_FUNCTION__);
+  for (; *value; ++value) printf(*value < ' ' || *value > '~' ? "\\%02x" : "%c", (unsigned)*value);
   printf("\n");
 }
-void show(int id, const char* type, const char8_t* value) { show(id, type, (const char*)value); }
-template <typename T> void show(int id, const char* type, const T& value) {
-  begin(id, type);
+void show(int id, const char* value) { show_text(id, value); }
+void show(int id, const char8_t* value) { show_text(id, value); }
+template <typename T> void show(int id, const T& value) {
+  begin(id, __PRETTY_FUNCTION__);
   const unsigned char* bytes = (const unsigned char*)&value;
   int size = __is_class(T) || __is_union(T) ? 0 : (int)sizeof(T);
   if (is_long_double<T>) size = 10;  // the rest of it is padding
   for (int i = size - 1; i >= 0; --i) printf("%02x", bytes[i]);
   printf("\n");
 }
-template <typename T> void show(int id, const char* type, T* value) { begin(id, type); printf("%s\n", value ? "set" : "null"); }
+template <typename T> void show(int id, T* value) {
+  begin(id, __PRETTY_FUNCTION__);
+  printf("%s\n", value ? "set" : "null");
+}
 }  // namespace meaning
 """
 """Host code that prints the type and the value of an expression. It includes next to nothing, so that a text alone says
@@ -232,7 +249,9 @@ def host_text(expressions: Sequence[str], before: str = "", after: str = _KERNEL
 
 def _shown(expression: str, number: int) -> str:
     assert "\n" not in expression
-    return f"meaning::show({number}, meaning::type_of<decltype(({expression}))>(), ({expression})); /*#{number}*/"
+    # The type is that of the function that is called: in a decltype nvcc takes a member of a temporary for a value, and
+    # g++ for a reference.
+    return f"meaning::show({number}, ({expression})); /*#{number}*/"
 
 
 @dataclass(frozen=True)

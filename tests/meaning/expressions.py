@@ -237,7 +237,9 @@ _OVERLOADED = (
     *("+'a'", "1 + 1u", "1 + 1ul", "1.0f * 2", "1.0f * 2.0", "1 << 3l", "~0u", "!0", "-true", "(float)1", "0x80000000"),
 )
 OVERLOADS = (
-    *(f"{name}({value})" for name in ("of", "pick", "kind") for value in _OVERLOADED),
+    *(f"of({value})" for value in _OVERLOADED if value != "types::Small::kOne"),
+    *(f"kind({value})" for value in _OVERLOADED),
+    *(f"pick({value})" for value in (*_OVERLOADED[:3], *_OVERLOADED[4:11], "(short)1", "1'000", "types::kPlain")),
     *(f"count_of({a}, {b})" for a, b in itertools.pairwise(_OVERLOADED)),
     *(f"sizeof({value})" for value in _OVERLOADED),
 )
