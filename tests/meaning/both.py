@@ -43,6 +43,9 @@ ctypes.CDLL(sys.argv[-1]).{VALUES}()
 """
 
 _PLACE = re.compile(r"unit\.cu[:(](?P<line>\d+)|line (?P<of>\d+)(?: of \S*/unit\.cu\b|$)")
+_REASON = re.compile(r"needs nvcc: (?:.*?\b(\w+) of a |.*?\b(__\w+|cuda\w+))")
+"""A reason of kjit's that names a function and no line: all lines that use it are taken to be refused."""
+
 _MARK = re.compile(r"/\*#(\d+)\*/$")
 
 
@@ -60,13 +63,16 @@ class Refused(Exception):  # noqa: N818
         self.dropped: dict[int, str] = {}
 
 
-def build(text: str, compiler: Compiler, folder: Path, flags: Sequence[str] = ()) -> Built:
+def build(text: str, compiler: Compiler, folder: Path, flags: Sequence[str] = (), part: str = "") -> Built:
     """Build a text by one of the two ways.
+
+    Args:
+        part: the name of this part of the text: the source has the same path for all parts, the library has not.
 
     Raises:
         Refused: it does not compile, or kjit has left it to the other compiler.
     """
-    staging = folder / compiler
+    staging = folder / f"{compiler}{part}"
     staging.mkdir(parents=True, exist_ok=True)
     source = folder / "unit.cu"
     source.write_text(text)
@@ -113,15 +119,17 @@ def build_both(text: str, folder: Path, flags: Sequence[str] = ()) -> Pair:
         _, library, refused = _build_what_compiles(text, "nvrtc", folder, flags)
         return Pair(by_nvcc, (library,), unfit, refused)
     except Refused as error:
-        build(_with_lines(text, ()), "nvrtc", folder / "rest", flags)
-        by_halves, refused = _build_in_parts(error.text, folder, flags)
+        build(_with_lines(text, ()), "nvrtc", folder, flags)
+        by_halves, refused = _build_in_parts(error.text, folder, flags, "-")
         return Pair(by_nvcc, by_halves, unfit, refused | error.dropped)
 
 
-def _build_in_parts(text: str, folder: Path, flags: Sequence[str]) -> tuple[tuple[Path, ...], dict[int, str]]:
+def _build_in_parts(
+    text: str, folder: Path, flags: Sequence[str], part: str
+) -> tuple[tuple[Path, ...], dict[int, str]]:
     """Build the halves of a text; and of its parts, where it is refused for a line that no message names."""
     try:
-        _, library, refused = _build_what_compiles(text, "nvrtc", folder, flags)
+        _, library, refused = _build_what_compiles(text, "nvrtc", folder, flags, part)
         return (library,), refused
     except Refused as error:
         text, refused = error.text, error.dropped
@@ -133,7 +141,7 @@ def _build_in_parts(text: str, folder: Path, flags: Sequence[str]) -> tuple[tupl
     libraries: tuple[Path, ...] = ()
     middle = len(numbers) // 2
     for name, some in (("a", numbers[:middle]), ("b", numbers[middle:])):
-        built, dropped = _build_in_parts(_with_lines(text, some), folder / name, flags)
+        built, dropped = _build_in_parts(_with_lines(text, some), folder, flags, part + name)
         libraries, refused = libraries + built, refused | dropped
     return libraries, refused
 
@@ -145,13 +153,13 @@ def _with_lines(text: str, numbers: Collection[int]) -> str:
 
 
 def _build_what_compiles(
-    text: str, compiler: Compiler, folder: Path, flags: Sequence[str]
+    text: str, compiler: Compiler, folder: Path, flags: Sequence[str], part: str = ""
 ) -> tuple[str, Path, dict[int, str]]:
     """Build a text without the lines that the compiler's errors name."""
     dropped: dict[int, str] = {}
     while True:
         try:
-            return text, build(text, compiler, folder, flags).library, dropped
+            return text, build(text, compiler, folder, flags, part).library, dropped
         except Refused as error:
             lines = text.splitlines()
             named = _lines_named(str(error), lines)
@@ -172,7 +180,10 @@ def _lines_named(message: str, lines: Sequence[str]) -> dict[int, str]:
             at = int(place["line"] or place["of"]) - 1
             if "warning" not in said and 0 <= at < len(lines) and _MARK.search(lines[at]):
                 named.setdefault(at, error)
-    return named
+    if named or (word := _REASON.search(message)) is None:
+        return named
+    use = re.compile(rf"\b{word[1] or word[2]}\b")
+    return {at: message.strip() for at, line in enumerate(lines) if _MARK.search(line) and use.search(line)}
 
 
 @cache

@@ -162,7 +162,7 @@ BUILTINS = (
     *("__extension__ 3", "__func__", "__FUNCTION__", "__PRETTY_FUNCTION__", "(__typeof__(1.0f))3", "sizeof(__func__)"),
     *("__builtin_LINE() > 0", "__LINE__", "__builtin_FILE()", "__FILE__"),
     *("__builtin_FUNCTION()", "(int)alignof(max_align_t)"),
-    *("__COUNTER__", "__COUNTER__ + 1", "__INCLUDE_LEVEL__", "__BASE_FILE__", "sizeof(__DATE__)"),
+    *("__INCLUDE_LEVEL__", "__BASE_FILE__", "sizeof(__DATE__)"),
 )
 
 _DIGITS = ("1'024", "0x1'0000'0000", "0b1010'0101", "0'17", "1'0.2'5", "1'000'000'007", "0xdead'beefu", "1'0e1'0")

@@ -54,6 +54,11 @@ def test_a_word_in_a_literal_is_no_reason_to_refuse(tmp_path: Path) -> None:
     compare_host(expressions, tmp_path, "").hold(least=1)
 
 
+def test_macros_that_count_and_name_places_are_nvccs(tmp_path: Path) -> None:
+    names = ("__COUNTER__", "__LINE__", "__FILE__", "__BASE_FILE__", "__INCLUDE_LEVEL__", "__func__", "__builtin_LINE()")
+    compare_host([*names, "__COUNTER__ + 1", "__builtin_FILE()", "__builtin_FUNCTION()"], tmp_path).hold(least=1)
+
+
 @pytest.mark.parametrize("count", [1, pytest.param(len(OF_GNU), marks=pytest.mark.nightly)])
 def test_what_nvrtc_lacks_is_refused_or_equal(count: int, tmp_path: Path) -> None:
     compare_host(
