@@ -170,16 +170,23 @@ def _build_what_compiles(
         text = "\n".join("" if at in named else line for at, line in enumerate(lines))
 
 
-def _lines_named(message: str, lines: Sequence[str]) -> dict[int, str]:
-    """The lines that errors are in, or that lead to an error elsewhere, and may be dropped; and what the errors say."""
-    named: dict[int, str] = {}
+def places_of(message: str) -> list[tuple[int, str]]:
+    """The lines of a text that errors are in, or that lead to an error elsewhere, and what the errors say."""
+    places = []
     error = ""
     for said in message.splitlines():
         error = said.strip() if "error" in said else error
-        for place in _PLACE.finditer(said):
-            at = int(place["line"] or place["of"]) - 1
-            if "warning" not in said and 0 <= at < len(lines) and _MARK.search(lines[at]):
-                named.setdefault(at, error)
+        if "warning" not in said:
+            places += [(int(each["line"] or each["of"]) - 1, error) for each in _PLACE.finditer(said)]
+    return [(at, why) for at, why in places if why]
+
+
+def _lines_named(message: str, lines: Sequence[str]) -> dict[int, str]:
+    """Those of these lines that may be dropped; or all that use a function that kjit refuses by name."""
+    named: dict[int, str] = {}
+    for at, why in places_of(message):
+        if 0 <= at < len(lines) and _MARK.search(lines[at]):
+            named.setdefault(at, why)
     if named or (word := _REASON.search(message)) is None:
         return named
     use = re.compile(rf"\b{word[1] or word[2]}\b")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import struct
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kjit.engine.diagnostics.machine_code import cubins_in
+from kjit.engine.toolchain.cuda_tools import run_tool
 
 # Attributes in `.nv.info`: format, attribute, size.
 _HAS_SIZE, _PARAMETER, _PARAMETER_V2 = 4, 0x17, 0x45
 
-# An unnamed namespace, in a symbol: its length, and a name that says which unit and which file it is of.
-_UNNAMED = re.compile(r"(?<!\d)(\d+)(?=_GLOBAL__N_|_INTERNAL_)")
+# In a symbol: a number that is a template's argument, a substitution, or the length of the name that follows.
+_PIECE = re.compile(r"L[a-z]n?\d+E|[STA]\d*_|(?P<length>\d+)")
+_OF_UNIT = ("_GLOBAL__N_", "_INTERNAL_")
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,35 @@ class Kernel:
         symbol: its name there.
         code: its instructions.
         constants: the sizes of its constant banks, by their names: that of bank 0 includes the parameters.
+        cubin: the file that it is in.
     """
 
     symbol: str
     code: bytes
     parameters: tuple[Parameter, ...]
     constants: tuple[tuple[str, int], ...]
+    cubin: bytes
+
+    def instructions(self) -> list[str]:
+        """Its instructions as nvdisasm writes them, except for what depends on the other code of a cubin: the numbers of
+        labels, and the places of the addresses of variables and functions."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "unit.cubin")
+            path.write_bytes(self.cubin)
+            text = run_tool("nvdisasm", "-c", path)
+        (section,) = re.findall(
+            rf"^//-+ \.text\.{re.escape(self.symbol)} -+$(.*?)(?=^//-+ |\Z)", text, re.DOTALL | re.MULTILINE
+        )
+        found = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;", section, re.MULTILINE)
+        labels: dict[str, str] = {}
+        holders = set(re.findall(r"c\[0x4\]\[(R\d+)", section))
+
+        def normal(text: str) -> str:
+            text = re.sub(r"\.L_x_\d+", lambda label: labels.setdefault(label[0], f".L{len(labels)}"), text)
+            moved = re.match(r"(?:@!?U?P\d+ )?MOV (R\d+), 0x", text)
+            return "MOV place" if moved and moved[1] in holders else re.sub(r"c\[0x4\]\[0x\w+\]", "c[0x4][...]", text)
+
+        return [normal(each) for each in found]
 
 
 @dataclass(frozen=True)
@@ -98,7 +124,7 @@ class Cubin:
                 if section.startswith(".nv.constant") and section.endswith(f".{symbol}")
             )
             parameters = tuple(_parameters(self.sections[f".nv.info.{symbol}"]))
-            found[without_unit(symbol)] = Kernel(symbol, code, parameters, tuple(banks))
+            found[without_unit(symbol)] = Kernel(symbol, code, parameters, tuple(banks), self.content)
         return found
 
 
@@ -122,10 +148,22 @@ def variable_of(library: Path, name: str) -> bytes:
 
 
 def without_unit(symbol: str) -> str:
-    """A symbol without the name that a compiler gives the unnamed namespace of a unit."""
-    while (match := _UNNAMED.search(symbol)) is not None:
-        symbol = f"{symbol[: match.start()]}{{unit}}{symbol[match.end() + int(match[1]) :]}"
-    return symbol
+    """A symbol without the names that a compiler gives the unnamed namespaces of a unit."""
+    if not symbol.startswith("_Z"):
+        return symbol
+    pieces = []
+    at = 0
+    while at < len(symbol):
+        match = _PIECE.match(symbol, at)
+        end = at + 1 if match is None else match.end()
+        piece = symbol[at:end]
+        if match is not None and match["length"]:
+            end += int(piece)
+            name = symbol[match.end() : end]
+            piece = "{unit}" if name.startswith(_OF_UNIT) else f"{piece}{name}"
+        pieces.append(piece)
+        at = end
+    return "".join(pieces)
 
 
 def _text(strings: bytes, at: int) -> str:

@@ -372,9 +372,27 @@ __popcll(n) __clzll(n) __ffs(n) __byte_perm(n,u[1],0x1234) __sad(n,3,u[1]) __umu
 __vadd2(u[1],u[2]) __vabsdiffu4(u[1],u[2]) __dp4a(n,3,n) __funnelshift_l(n,u[1],u[2]) __reduce_add_sync(~0u,u[1])
 __match_any_sync(~0u,n) __activemask() __nv_bfloat162float_like(n) __double2half(d[1]) __half_as_short(__half(x[1]))"""
 
+_OF_ONE_TYPE = ("x[1], x[2])", "d[1], d[2])", "n, 3)")
+_NOT_OF_STD = (
+    "cospi",
+    "cyl",
+    "erfcinv",
+    "erfcx",
+    "erfinv",
+    "exp10",
+    "j0",
+    "j1",
+    "normcdf",
+    "rcbrt",
+    "rsqrt",
+    "sinpi",
+    "y0",
+    "y1",
+    "rhypot",
+)
 FUNCTIONS = (
     *(f"{prefix}{name}({x})" for name in _ONE.split() for x in ("x[1]", "d[1]") for prefix in ("", "std::")),
-    *(f"{name}({x})" for name in _ONE.split() for x in ("n", "u[1]")),
+    *(f"{name}({x})" for name in _ONE.split() for x in ("n", "u[1]") if not name.startswith(("abs", *_NOT_OF_STD))),
     *(f"{name}f(x[1])" for name in _ONE.split() if name not in ("abs", "isfinite", "isinf", "isnan", "signbit")),
     *(
         f"{prefix}{name}({pair})"
@@ -405,27 +423,12 @@ FUNCTIONS = (
 )
 """Calls of functions on the device, with a kernel's arguments."""
 
-_NOT_OF_STD = (
-    "cospi",
-    "cyl",
-    "erfcinv",
-    "erfcx",
-    "erfinv",
-    "exp10",
-    "j0",
-    "j1",
-    "normcdf",
-    "rcbrt",
-    "rsqrt",
-    "sinpi",
-    "y0",
-    "y1",
-    "rhypot",
-)
 FUNCTIONS = tuple(
     each
     for each in FUNCTIONS
-    if "_like" not in each and not (each.startswith("std::") and each[5:].startswith(_NOT_OF_STD))
+    if not (each.removeprefix("std::").startswith(("max(", "min(")) and each.split("(")[1] not in _OF_ONE_TYPE)
+    and "_like" not in each
+    and not (each.startswith("std::") and each[5:].startswith(_NOT_OF_STD))
 )
 
 

@@ -55,7 +55,15 @@ def test_a_word_in_a_literal_is_no_reason_to_refuse(tmp_path: Path) -> None:
 
 
 def test_macros_that_count_and_name_places_are_nvccs(tmp_path: Path) -> None:
-    names = ("__COUNTER__", "__LINE__", "__FILE__", "__BASE_FILE__", "__INCLUDE_LEVEL__", "__func__", "__builtin_LINE()")
+    names = (
+        "__COUNTER__",
+        "__LINE__",
+        "__FILE__",
+        "__BASE_FILE__",
+        "__INCLUDE_LEVEL__",
+        "__func__",
+        "__builtin_LINE()",
+    )
     compare_host([*names, "__COUNTER__ + 1", "__builtin_FILE()", "__builtin_FUNCTION()"], tmp_path).hold(least=1)
 
 
