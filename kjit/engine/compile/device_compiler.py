@@ -183,7 +183,7 @@ def precompile(library: str, builtins: str, source: str, ahead: str, path: str, 
         done, messages, _ = _compile(nvrtc, source, text, [*options, *_QUIET, f"--create-pch={path}"], "", ahead)
     except OSError:
         return False
-    return done and "warning" not in messages and os.path.exists(path)
+    return done and "warning" not in _without_attributes(messages)[0] and os.path.exists(path)
 
 
 # The name of the precompiled prefix, which the rest of a unit includes.
@@ -218,7 +218,7 @@ def _compile(
         words = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
         result = nvrtc.nvrtcCompileProgram(program, len(options), words)
         messages = _content(nvrtc, program, "ProgramLog").replace(b"\0", b"").decode("utf-8", "surrogateescape")
-        messages = _CONTINUED.sub("    ", messages)  # as nvcc prints it
+        messages = halves.with_own_names(_CONTINUED.sub("    ", messages))  # as nvcc prints it
         if result != _SUCCESS:
             return False, messages if messages.strip() else f"nvrtc: error: {_words(nvrtc, result)}\n", b""
         return True, messages, _content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN")

@@ -87,7 +87,6 @@ _MATH = "|".join(
         "ceil",
         "floor",
         "sqrt",
-        "pow",
         "log",
         "log10",
         "fmod",
@@ -169,8 +168,11 @@ _OF_LIBRARY = re.compile(r"/c\+\+/|/cuda/std/")
 _FRIEND = re.compile(r"\bfriend class (thrust::\w+;)")
 # In GCC's <ranges>, a default member initializer of an inner class that NVRTC rejects.
 _OF_ITSELF = "_OuterIter _M_i = _OuterIter();"
+# CUDA's declaration of the function that kjit_rtc/device.h defines.
+_POW = re.compile(r"__attribute__\(\(device_builtin\)\)(?=\s+double\s+pow\s*\()")
 _CHANGED = re.compile(
-    r'/(?:(?P<math>cmath|bits/std_abs\.h)|(?P<globals>c\+\+/[^"]*math\.h)|(?P<vectors>vector_types\.h))$'
+    r'/(?:(?P<math>cmath|bits/std_abs\.h)|(?P<globals>c\+\+/[^"]*math\.h)|(?P<vectors>vector_types\.h)'
+    r"|(?P<cuda>crt/math_functions\.h))$"
 )
 
 
@@ -246,6 +248,8 @@ def _without_clashes(file: str, text: str) -> str:
             return _OVERLOAD.sub(r"\1", text)
         if named["globals"]:
             return _USING.sub("", text)
+        if named["cuda"]:
+            return _POW.sub("", text)
         return _VECTOR.sub(lambda match: match[0] if _DIM3.search(match[0]) else "\n" * match[0].count("\n"), text)
     if _FORTIFIED.search(file):
         return "\n" * text.count("\n")
@@ -264,6 +268,11 @@ def _without_clashes(file: str, text: str) -> str:
     if _OF_C_LIBRARY.match(file):
         text = _FLEXIBLE.sub(r"\1[1];", text)
     return text.replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};") if _OF_ITSELF in text else text
+
+
+def with_own_names(text: str) -> str:
+    """Symbols and messages from NVRTC, with the unit's name of the function that kjit_rtc/device.h renames."""
+    return text.replace("12kjit_rtc_pow", "3pow").replace("kjit_rtc_pow", "pow")
 
 
 def _sequence(match: re.Match[str]) -> str:
@@ -293,8 +302,10 @@ class _HostHalf:
 
     def text(self) -> str:
         cuda = ""
+        # With kjit's stand-ins, what CUDA's device functions call is not declared for the C++ compiler.
+        is_whole = "/kjit_rtc/cuda/crt/" not in self._unit
         for piece in _pieces(self._unit):
-            if not cuda and piece.file.endswith("/cuda_runtime.h"):
+            if is_whole and not cuda and piece.file.endswith("/cuda_runtime.h"):
                 cuda = piece.file.removesuffix("cuda_runtime.h")
             is_of_cuda = bool(cuda) and piece.file.startswith(cuda)
             if is_of_cuda and piece.file.endswith("/crt/math_functions.h"):

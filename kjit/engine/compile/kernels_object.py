@@ -26,7 +26,7 @@ import os
 import re
 import struct
 
-from kjit.engine.compile import kind
+from kjit.engine.compile import halves, kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
         if each.info & 15 == _FUNCTION and each.other & _ENTRY:
             info = information.get(f".nv.info.{each.name}")
             content = b"" if info is None else cubin[info[4] : info[4] + info[5]]
-            found[common_name(each.name)] = Kernel(each.name, tuple(_parameters(content)))
+            found[common_name(halves.with_own_names(each.name))] = Kernel(each.name, tuple(_parameters(content)))
     return found
 
 

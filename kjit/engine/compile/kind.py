@@ -70,7 +70,6 @@ _LACKING = tuple(
             rf"\b(?:{'|'.join(_OF_GCC)})\b",
             "NVRTC does not know {}",
         ),
-        (r"\bpow(?=\s*\()", "{} of a float and an integer is a double by nvcc, and a float by NVRTC"),
         (rf"\b{_FOLDED}\b", "NVRTC does not evaluate {} at compile time"),
         (r"\[\[\s*(?:gnu|__gnu__|using\s+gnu)\b", "NVRTC does not know attributes of GCC's in brackets"),
         # (`f({1, 2})` has an argument in braces.)

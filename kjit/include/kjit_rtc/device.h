@@ -325,6 +325,11 @@
 #define __builtin_sub_overflow(...) (::kjit_rtc::overflows<'-'>(__VA_ARGS__))
 #define __builtin_mul_overflow(...) (::kjit_rtc::overflows<'*'>(__VA_ARGS__))
 
+// NVRTC declares `float pow(float, int)`, and nvcc's `pow` of these is the C++ library's, a double. So the unit's `pow` is
+// another function, with nvcc's overloads. (halves.py knows its name.)
+extern "C" __attribute__((device)) inline double kjit_rtc_pow(double x, double y) noexcept { return pow(x, y); }
+#define pow kjit_rtc_pow
+
 namespace std {
 class type_info;
 template <typename T>

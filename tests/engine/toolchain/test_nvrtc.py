@@ -340,12 +340,26 @@ def test_functions_of_integers_and_of_two_types_are_the_c_plus_plus_librarys(tmp
       static_assert(are<double, decltype(std::sqrt(n)), decltype(std::exp(u)), decltype(std::floor(true))>);
       static_assert(are<double, decltype(std::fmax(x[0], 0.0)), decltype(std::fmin(n, x[0]))>);
       static_assert(are<double, decltype(std::pow(n, 2)), decltype(std::pow(2, x[0])), decltype(std::pow(x[0], d))>);
-      static_assert(are<float, decltype(std::sqrt(x[0])), decltype(std::fmax(x[0], x[1]))>);
+      static_assert(are<double, decltype(std::pow(x[0], n)), decltype(pow(x[0], 2)), decltype(::pow(n, u))>);
+      static_assert(are<float, decltype(std::sqrt(x[0])), decltype(std::fmax(x[0], x[1])), decltype(pow(x[0], x[1]))>);
       x[0] = std::sqrt(n) + std::fmax(x[1], 0.0) + std::pow(n, 2) + std::log2(u) + std::atan2(n, d);
     }
     void launch(int64_t) { fill<<<1, 1>>>(static_cast<float*>(nullptr), 1, static_cast<unsigned short>(2), 3.0); }
     """
     assert build(source, tmp_path, target=Target.cuda("8.0")).compiler.startswith("NVRTC ")
+
+
+@pytest.mark.usefixtures("without_nvcc")
+def test_a_kernel_and_its_parameter_may_be_called_pow(tmp_path: Path) -> None:
+    source = """namespace own {
+    struct pow { int exponent; };
+    template <typename T>
+    __global__ void pow(T* x, struct pow n) { x[0] = ::pow(x[0], n.exponent); }
+    }
+    void launch(int64_t) { own::pow<<<1, 1>>>(static_cast<float*>(nullptr), {3}); }
+    """
+    built = build(source, tmp_path, target=Target.cuda("8.0"))
+    assert [each.kernel for each in built.resources] == ["own::pow<float>"]
 
 
 class TestTwoUnits:
@@ -647,6 +661,46 @@ class TestNvcc:
         assert {each.kernel for each in built.resources} == {"{anonymous}::scale<float, 2>", "add", "fill<float>"}
         assert any("/kjit_rtc/cuda/nv/target" in path for path in built.headers)
         assert built.warnings == ""
+
+    def test_host_functions_of_stand_ins_are_cudas(self, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+        values = "-1 3u -5L 7ul -9LL 11ull 2.5f -0.5 NAN (double)NAN".split()
+        pairs = [f"{name}({x}, {y})" for name in ("min", "max") for x in values for y in values]
+        # In a template: what does not compile is a value, too.
+        shown = "".join(
+            f"show([]<typename T>(T x, auto y) -> decltype({each[:3]}(x, y)) {{ return {each[:3]}(x, y); }}, "
+            f"{each[4:-1]});\n"
+            for each in pairs
+        )
+        source = f"""#include <kjit/ffi.h>
+        #include <cstdio>
+        template <typename F, typename X, typename Y>
+        void show(F f, X x, Y y) {{
+          if constexpr (requires {{ f(x, y); }}) {{
+            std::printf("%d %d %.17g\\n", int(sizeof(f(x, y))), f(x, y) - f(x, y) - 1 < 0, double(f(x, y)));
+          }} else {{
+            std::printf("none\\n");
+          }}
+        }}
+        template <typename T> __host__ __device__ T both(T x) {{ return rsqrtf(x) + __expf(x); }}
+        __global__ void fill(float* x) {{ *x = both(*x); }}
+        void first() {{ {shown} std::fflush(stdout); }}
+        KJIT_EXPORT(first, first)
+        """
+        found = []
+        for fixture in ("without_nvcc", "as_torch_brings_it"):
+            request.getfixturevalue(fixture)
+            _discover.cache_clear()
+            folder = tmp_path / fixture
+            (folder / "staging").mkdir(parents=True)
+            (folder / "op.cu").write_text(source)
+            variant = Variant(Spec("op", cuda_files=[folder / "op.cu"]), TARGET)
+            built = compile_variant(variant, Toolchain.for_target(TARGET), folder / "staging")
+            assert any("kjit_rtc/cuda" in path for path in built.headers) == (fixture == "as_torch_brings_it")
+            command = [sys.executable, "-c", TestTwoUnits.CALL.replace("module.second()", ""), str(runtime(folder, 0))]
+            done = subprocess.run([*command, str(built.library)], capture_output=True, text=True, check=True)
+            found.append([line for line in done.stdout.splitlines() if not line.startswith(("launch", "get"))])
+        assert len(found[0]) == len(pairs)
+        assert found[0] == found[1]
 
     @pytest.mark.usefixtures("without_nvcc")
     def test_stand_ins_are_for_headers_that_are_not_here(self) -> None:
