@@ -75,6 +75,7 @@ _WITH_ARGUMENT = frozenset(
     ("decltype", "alignas", "__attribute__", "__attribute", "explicit", "requires", "noexcept", "typeof", "__typeof__")
 )
 _LAMBDA = re.compile(r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)", re.MULTILINE)
+_OF_SYSTEM = " 3 4"
 # Line markers and line ends: all that remains of removed text.
 _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _BEFORE_LAUNCH = frozenset(("return", "else", "do", "co_return", "throw", "case", "default", "and", "or", "not"))
@@ -230,8 +231,17 @@ def device_half(unit: str) -> str:
     unit = f"\n{unit}"
     kept: list[str] = []
     start = 0
+    own = set()
     for piece in _pieces(unit):
         if not piece.is_system:
+            own.add(piece.file)
+            continue
+        if piece.file in own:
+            # A macro of a system header, as all of CUDA's annotations are. NVRTC would report no error there.
+            end = piece.begin - len(_OF_SYSTEM)
+            if unit.startswith(_OF_SYSTEM, end):
+                kept.append(unit[start:end])
+                start = piece.begin
             continue
         text = unit[piece.begin : piece.end]
         if (changed := _without_clashes(piece.file, text)) is not text:

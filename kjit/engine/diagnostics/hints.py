@@ -328,7 +328,7 @@ def _of_cuda(text: str, target: str) -> str | None:
         return "a block cannot have more shared memory: use a smaller tile"
     if "Insufficient registers" in text or "Register allocation failed" in text:
         return "allow more: fewer threads or blocks in __launch_bounds__, a larger -maxrregcount"
-    if "extern function" in text:
+    if "not defined for the device" in text:
         return (
             "mark it __device__ (KJIT_DEVICE) and define it in a header that the kernel includes: no other source is "
             "linked"

@@ -58,6 +58,7 @@ _DRIVER = re.compile(
     r"(?:: (?:(?:fatal )?error|(?P<gnu>warning)): | (?:fatal|error|(?P<nvcc>warning))\s*: )(?P<text>.*)"
 )
 # Messages of nvcc's parts without a name of the program.
+_NOT_FOR_DEVICE = re.compile(r"Unresolved extern function '(?P<name>[^']+)'")
 _NAMELESS = re.compile(r"(?:fatal|error|(?P<warning>warning))\s*: (?P<text>.*)|Command-line error: (?P<edg>.*)")
 # nvcc runs its host compiler first, to identify it.
 _NO_HOST_COMPILER = re.compile(r"(?P<path>\S.*): No such file or directory|sh: (?:\d+: )?(?P<name>.*): not found")
@@ -316,7 +317,12 @@ def _user(function: str) -> str:
 def _ptxas_message(match: re.Match[str]) -> Message:
     text = re.sub(r"_Z\w+", lambda name: demangle(name[0]), match["text"])
     text = re.sub(r"\b0x[0-9a-f]+(?= (?:bytes|max))", lambda number: str(int(number[0], 16)), text)
-    named = re.search(r"(?:Entry function '|[Ff]unction |extern function ')([\w:<>{}, ]+)", text)
+    if (missing := _NOT_FOR_DEVICE.match(text)) is not None:
+        if missing["name"].startswith("__cudaCDP"):
+            return Message("kernel launch from __device__ or __global__ functions requires separate compilation mode")
+        function = function_name(missing["name"])
+        return Message(f"code for the device calls '{function}', which is not defined for the device", symbol=function)
+    named = re.search(r"(?:Entry function '|[Ff]unction )([\w:<>{}, ]+)", text)
     place = f" (line {match['line']} of the PTX that the compiler made)" if match["line"] else ""
     severity: Severity = "warning" if match["severity"] == "warning" else "error"
     return Message(f"ptxas: {text}{place}", severity=severity, symbol=named[1] if named else "")

@@ -356,6 +356,21 @@ class TestDeviceHalf:
         unit = f'# 1 "/op/a.cu"\nint a;\n# 1 "{file}" 1 3\n{{}}\n# 2 "/op/a.cu" 2\nint b;\n'
         assert device_half(unit.format(code)) == unit.format(code if left is None else left)
 
+    def test_the_expansion_of_a_systems_macro_in_an_own_file_is_the_files(self) -> None:
+        """Or NVRTC would report no error about a declaration that begins with one of CUDA's annotations."""
+        unit = """# 1 "/op/a.cu"
+# 1 "/cuda/include/b.h" 1 3 4
+int a;
+# 2 "/cuda/include/b.h" 3 4
+int b;
+# 2 "/op/a.cu" 2
+# 2 "/op/a.cu"{flags}
+__attribute__((global))
+# 2 "/op/a.cu"
+int k() {{ return 0; }}
+"""
+        assert device_half(unit.format(flags=" 3 4")) == unit.format(flags="")
+
     @pytest.mark.parametrize(
         "code",
         [

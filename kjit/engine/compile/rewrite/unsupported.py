@@ -98,7 +98,8 @@ def refuse_undefined(code: list[Token]) -> Iterator[Refusal]:
             declared.setdefault(token.text, token)
     for name, token in declared.items():
         if name in called and name not in defined:
-            yield Refusal(token.file, token.line, f"Unresolved extern function '{name}'")
+            reason = f"code for the device calls '{name}', which is not defined for the device"
+            yield Refusal(token.file, token.line, reason)
 
 
 def _end_of_declarator(code: list[Token], index: int) -> int:
