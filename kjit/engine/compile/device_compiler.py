@@ -19,7 +19,7 @@ import ctypes
 import os
 import re
 
-from kjit.engine.compile import halves, kind
+from kjit.engine.compile import halves, kernels_object, kind, math_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,6 +82,10 @@ def compile_half(
     if (misused := _without_host_variables(messages)) is not messages:
         return False, misused
     if done:
+        if output.endswith(".ptx"):
+            content = math_names.restored(content.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        else:
+            content = kernels_object.with_own_names(content)
         with open(output, "wb") as file:
             file.write(content)
     return done, "".join(_RESOURCES.findall(messages)) if done and is_silent else messages
@@ -142,7 +146,7 @@ def prefix(unit: str) -> str:
     # From 13 on, g++ has these types, which the C library defines for others.
     has_floats = "typedef float _Float32;" not in unit
     types = "".join(f"#define _Float{each} ::kjit_rtc::Float{each}\n" for each in _FLOATS) if has_floats else ""
-    return f'# 1 "kjit_rtc/device.h" 3\n{_read(_PREFIX)}{types}'
+    return f'# 1 "kjit_rtc/device.h" 3\n{_read(_PREFIX)}{types}{math_names.definitions()}'
 
 
 def _read(path: str) -> str:
@@ -218,7 +222,7 @@ def _compile(
         words = (ctypes.c_char_p * len(options))(*map(os.fsencode, options))
         result = nvrtc.nvrtcCompileProgram(program, len(options), words)
         messages = _content(nvrtc, program, "ProgramLog").replace(b"\0", b"").decode("utf-8", "surrogateescape")
-        messages = halves.with_own_names(_CONTINUED.sub("    ", messages))  # as nvcc prints it
+        messages = math_names.restored(_CONTINUED.sub("    ", messages))  # as nvcc prints it
         if result != _SUCCESS:
             return False, messages if messages.strip() else f"nvrtc: error: {_words(nvrtc, result)}\n", b""
         return True, messages, _content(nvrtc, program, "PTX" if output.endswith(".ptx") else "CUBIN")

@@ -6,8 +6,9 @@ only for what is not C++: kernels, device functions and launches. The preprocess
 errors name the user's lines.
 
 **The device half** is the unit itself. Its host functions instantiate the kernels that they launch, so that NVRTC puts
-every kernel into the cubin without a list of names. NVRTC declares some names itself; their declarations in headers of
-the C++ library and of CUDA are removed. `kjit_rtc/device.h` gives it the keywords and builtins of GCC.
+every kernel into the cubin without a list of names. NVRTC declares some types itself, which are removed from headers of
+CUDA, and functions, which have other names in the half (math_names.py). `kjit_rtc/device.h` gives it the keywords and
+builtins of GCC.
 
 **The host half** has the unit's host code, unchanged. A kernel is a function that passes its arguments to the CUDA
 runtime (`kjit_rtc/host.h`), as by nvcc; a launch in angle brackets is a call of it; device functions have no bodies.
@@ -20,6 +21,8 @@ Few imports: it starts twice for every compiled unit.
 from __future__ import annotations
 
 import re
+
+from kjit.engine.compile import math_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +53,8 @@ _SITE = re.compile(
     r"|(?P<guide>(?:__attribute__\(\((?:host|device)\)\)\s*)+(?=(?:explicit\s+)?\w+\s*\([^;{}]*\)\s*->))"
     r"|(?P<annotation>__attribute__\(\((?P<space>global|device|managed)\)\))"
     r"|(?P<bounds>__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\()"
+    # CUDA's word, which would be a macro if the C++ library did not have it in attributes.
+    r"|(?P<noinline>(?<![\w(,])__noinline__(?![\w),]))"
     r"|(?P<launch><<<)|(?P<end>[;{}])",
     re.MULTILINE,
 )
@@ -80,79 +85,6 @@ _OF_SYSTEM = " 3 4"
 _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _BEFORE_LAUNCH = frozenset(("return", "else", "do", "co_return", "throw", "case", "default", "and", "or", "not"))
 
-# Names that NVRTC declares, in namespace std too where headers of CUDA do.
-_MATH = "|".join(
-    [
-        "abs",
-        "fabs",
-        "ceil",
-        "floor",
-        "sqrt",
-        "log",
-        "log10",
-        "fmod",
-        "modf",
-        "exp",
-        "frexp",
-        "ldexp",
-        "asin",
-        "sin",
-        "sinh",
-        "acos",
-        "cos",
-        "cosh",
-        "atan",
-        "atan2",
-        "tan",
-        "tanh",
-        "acosh",
-        "asinh",
-        "atanh",
-        "cbrt",
-        "copysign",
-        "erf",
-        "erfc",
-        "exp2",
-        "expm1",
-        "fdim",
-        "fma",
-        "fmax",
-        "fmin",
-        "hypot",
-        "ilogb",
-        "lgamma",
-        "llrint",
-        "llround",
-        "log1p",
-        "log2",
-        "logb",
-        "lrint",
-        "lround",
-        "nearbyint",
-        "nextafter",
-        "remainder",
-        "remquo",
-        "rint",
-        "round",
-        "scalbln",
-        "scalbn",
-        "tgamma",
-        "trunc",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "signbit",
-        "isnormal",
-        "isgreater",
-        "isgreaterequal",
-        "isless",
-        "islessequal",
-        "islessgreater",
-        "isunordered",
-    ]
-)
-_OVERLOAD = re.compile(rf"\bconstexpr(\s+(?:float|double|long double|bool|int|long|long long)\s+(?:{_MATH})\s*\()")
-_USING = re.compile(rf"\busing std::(?:{_MATH});")
 _VECTOR = re.compile(
     r"^(?:struct\s(?:(?![{;]).)*?\b\w+\s*\{.*?\};|typedef\s(?:(?!;).)*?\b\w+\s*;)", re.MULTILINE | re.DOTALL
 )
@@ -169,12 +101,8 @@ _OF_LIBRARY = re.compile(r"/c\+\+/|/cuda/std/")
 _FRIEND = re.compile(r"\bfriend class (thrust::\w+;)")
 # In GCC's <ranges>, a default member initializer of an inner class that NVRTC rejects.
 _OF_ITSELF = "_OuterIter _M_i = _OuterIter();"
-# CUDA's declaration of the function that kjit_rtc/device.h defines.
-_POW = re.compile(r"__attribute__\(\(device_builtin\)\)(?=\s+double\s+pow\s*\()")
-_CHANGED = re.compile(
-    r'/(?:(?P<math>cmath|bits/std_abs\.h)|(?P<globals>c\+\+/[^"]*math\.h)|(?P<vectors>vector_types\.h)'
-    r"|(?P<cuda>crt/math_functions\.h))$"
-)
+_VECTOR_TYPES = re.compile(r"/vector_types\.h$")
+_CUDAS_MATH = re.compile(r"/crt/math_functions\.h$")
 
 
 class NotUnderstoodError(Exception):
@@ -253,13 +181,9 @@ def device_half(unit: str) -> str:
 
 def _without_clashes(file: str, text: str) -> str:
     """The text of a header without what NVRTC declares itself, and without GCC's keywords that no macro can replace."""
-    if (named := _CHANGED.search(file)) is not None:
-        if named["math"]:
-            return _OVERLOAD.sub(r"\1", text)
-        if named["globals"]:
-            return _USING.sub("", text)
-        if named["cuda"]:
-            return _POW.sub("", text)
+    if _CUDAS_MATH.search(file):
+        return math_names.without_builtins(text)
+    if _VECTOR_TYPES.search(file):
         return _VECTOR.sub(lambda match: match[0] if _DIM3.search(match[0]) else "\n" * match[0].count("\n"), text)
     if _FORTIFIED.search(file):
         return "\n" * text.count("\n")
@@ -278,11 +202,6 @@ def _without_clashes(file: str, text: str) -> str:
     if _OF_C_LIBRARY.match(file):
         text = _FLEXIBLE.sub(r"\1[1];", text)
     return text.replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};") if _OF_ITSELF in text else text
-
-
-def with_own_names(text: str) -> str:
-    """Symbols and messages from NVRTC, with the unit's name of the function that kjit_rtc/device.h renames."""
-    return text.replace("12kjit_rtc_pow", "3pow").replace("kjit_rtc_pow", "pow")
 
 
 def _sequence(match: re.Match[str]) -> str:
@@ -338,7 +257,7 @@ class _HostHalf:
                 self._statement = site.end()
             elif site["launch"]:
                 self._launch(site.start())
-            elif site["guide"]:
+            elif site["guide"] or site["noinline"]:
                 self._replace(site.start(), site.end(), "")
             elif site["bounds"]:
                 self._remove_attribute(site.start())

@@ -26,20 +26,21 @@ import os
 import re
 import struct
 
-from kjit.engine.compile import halves, kind
+from kjit.engine.compile import kind, math_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _ANONYMOUS = re.compile(r"(\d+)(_GLOBAL__N_)")
+_NAME_OF_ANONYMOUS = re.compile(r"_GLOBAL__N_(?:1|_[0-9a-f]{8}_\d+_\w+)")
 _NUMBER = re.compile(r"\d+")
 _ENTRY = 0x10  # STO_CUDA_ENTRY
 _FUNCTION = 2
 _LOCAL, _GLOBAL, _WEAK, _UNIQUE = 0, 1, 2, 10
 _HIDDEN = 2
 _UNDEFINED = 0
-_SYMTAB, _RELA, _NOBITS, _GROUP = 2, 4, 8, 17
+_SYMTAB, _STRTAB, _RELA, _NOBITS, _GROUP = 2, 3, 4, 8, 17
 _OF_ROW = re.compile(r"_ZZ(?P<encoding>.+)E11kjit_kernel(?:_\d+)?")
 _PLAIN = re.compile(r"(?P<length>\d+)(?P<name>\w+)")
 _PARAMETER = 0x1704  # EIATTR_KPARAM_INFO, a record with its size
@@ -49,6 +50,8 @@ _BY_ADDRESS = re.compile(
     r"cuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size)|Graph(?:Exec)?(?:Add)?(?:Memcpy|Kernel)Node\w*|"
     r"GraphAddNode\w*|Graph(?:Exec)?NodeSetParams\w*|FuncSetSharedMemConfig|LaunchCooperativeKernelMultiDevice)"
 )
+# CUDA's math functions that the C library lacks. nvcc compiles them into each unit.
+_FOR_HOST = re.compile(r"(?:rsqrt|rcbrt|(?:sin|cos|sincos)pi|erfc?inv|erfcx|normcdf(?:inv)?)f?")
 
 
 def _sections(content: bytes) -> list[tuple[int, ...]]:
@@ -154,9 +157,15 @@ def common_name(symbol: str) -> str:
     """The mangled name of a kernel without the differences between compilers."""
     match = _ANONYMOUS.search(symbol)
     while match is not None:
-        end = match.start(2) + int(match[1])
-        symbol = f"{symbol[: match.start()]}12_GLOBAL__N_1{symbol[end:]}"
-        match = _ANONYMOUS.search(symbol, match.start() + len("12_GLOBAL__N_1"))
+        begin = match.start(2)
+        # The name before it may end with digits.
+        for start in reversed(range(match.start(), begin - 1)):
+            end = begin + int(symbol[start:begin])
+            if symbol[start] != "0" and _NAME_OF_ANONYMOUS.fullmatch(symbol, begin, end) is not None:
+                symbol = f"{symbol[:start]}12_GLOBAL__N_1{symbol[end:]}"
+                begin = start + len("12_GLOBAL__N_")
+                break
+        match = _ANONYMOUS.search(symbol, begin)
     # After the names of namespaces, an `L` marks a local name.
     place = len("_ZN") if symbol.startswith("_ZN") else len("_Z")
     while symbol.startswith("_ZN") and (length := _NUMBER.match(symbol, place)) is not None:
@@ -181,7 +190,11 @@ class Kernel:
 
 
 def kernels_of(cubin: bytes) -> dict[str, Kernel]:
-    """The kernels in a cubin, by their common names."""
+    """The kernels in a cubin, by their common names.
+
+    Raises:
+        ValueError: two have the same.
+    """
     sections = _sections(cubin)
     names = sections[struct.unpack_from("<H", cubin, 0x3E)[0]][4]
     information = {}
@@ -193,8 +206,21 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
         if each.info & 15 == _FUNCTION and each.other & _ENTRY:
             info = information.get(f".nv.info.{each.name}")
             content = b"" if info is None else cubin[info[4] : info[4] + info[5]]
-            found[common_name(halves.with_own_names(each.name))] = Kernel(each.name, tuple(_parameters(content)))
+            name = common_name(each.name)
+            if name in found:
+                raise ValueError(f"{each.name} and {found[name].symbol} have one name in host code")
+            found[name] = Kernel(each.name, tuple(_parameters(content)))
     return found
+
+
+def with_own_names(cubin: bytes) -> bytes:
+    """A cubin from NVRTC, with the unit's names in its symbols."""
+    changed = bytearray(cubin)
+    for section in _sections(cubin):
+        if section[1] == _STRTAB:
+            end = section[4] + section[5]
+            changed[section[4] : end] = math_names.restored_symbols(cubin[section[4] : end])
+    return bytes(changed)
 
 
 def _parameters(information: bytes) -> list[tuple[int, int]]:
@@ -261,9 +287,12 @@ def offsets_of(parameters: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def is_by_address(name: str) -> bool:
-    """Whether this function of CUDA's runtime takes symbols that only nvcc registers."""
-    return _BY_ADDRESS.fullmatch(name) is not None
+def only_by_nvcc(name: str) -> str:
+    """Why nvcc compiles a unit that calls the undefined function `name`, as the end of a sentence; empty if NVRTC may
+    compile it."""
+    if _BY_ADDRESS.fullmatch(name) is not None:
+        return f"only nvcc registers the symbols that {name} takes"
+    return f"only nvcc has {name} for host code" if _FOR_HOST.fullmatch(name) is not None else ""
 
 
 def undefined_in(host: bytes) -> list[str]:
@@ -325,11 +354,7 @@ def main(words: list[str], log: int = 1) -> int:
     for path in paths:
         with open(path, "rb") as file:
             found.append(kernels_of(file.read()))
-    errors = [
-        f"{kind.ONLY_NVCC}only nvcc registers the symbols that {name} takes"
-        for name in undefined_in(content)
-        if is_by_address(name)
-    ]
+    errors = [f"{kind.ONLY_NVCC}{reason}" for reason in filter(None, map(only_by_nvcc, undefined_in(content)))]
     bindings = {each.name: each.binding for each in symbols(content)}
     names: dict[str, str] = {}
     kernels = []

@@ -44,7 +44,14 @@ _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:<([^>\n]+)>|"([
 # Keywords and builtins of GCC that NVRTC does not have, or answers differently.
 _OF_GCC = (
     *(f"__builtin_{name}" for name in ("constant_p", "choose_expr", "types_compatible_p", "object_size")),
-    *("__builtin_classify_type", r"__builtin_shuffle\w*", "__builtin_convertvector", "__auto_type", "__label__"),
+    *(
+        "__builtin_nans[fl]?",
+        "__builtin_classify_type",
+        r"__builtin_shuffle\w*",
+        "__builtin_convertvector",
+        "__auto_type",
+        "__label__",
+    ),
     *("(?:__)?vector_size(?:__)?", "__ext_vector_type__", "_Complex", "__complex__", "__real__", "__imag__"),
     *(r"_Float(?:16|32|64|128)x?", "__bf16", "__fp16"),
 )

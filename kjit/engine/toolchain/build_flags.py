@@ -310,7 +310,8 @@ def _nvrtc_options(arch: CudaArch) -> list[str]:
         "-D__CUDA_RUNTIME_H__",
         "--builtin-move-forward=false",
         "--builtin-initializer-list=false",
-        # As in nvcc's front end: host code is accepted, and constexpr functions are for the device too.
+        # As in nvcc's front end: host code is accepted, constexpr functions are for the device too, names have dollars.
+        *("-Xcudafe", "--dollar"),
         *("-Xcudafe", "--relaxed_constexpr"),
         *("-Xcudafe", f"--diag_suppress={','.join(_OF_HOST_CODE)}"),
     ]

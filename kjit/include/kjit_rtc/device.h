@@ -26,6 +26,7 @@
 #define __alignof alignof
 #define __alignof__ alignof
 #define __null 0L
+#define __no_unique_address__ no_unique_address
 #define thread_local
 #define __thread
 
@@ -81,9 +82,9 @@
 #define __builtin_inff() __builtin_huge_valf()
 #define __builtin_inf() __builtin_huge_val()
 #define __builtin_infl() __builtin_huge_vall()
-#define __builtin_nanf(payload) __builtin_bit_cast(float, 0x7fc00000u)
-#define __builtin_nan(payload) __builtin_bit_cast(double, 0x7ff8000000000000ull)
-#define __builtin_nanl(payload) static_cast<long double>(__builtin_nan(payload))
+#define __builtin_nanf(text) __builtin_bit_cast(float, 0x7fc00000u | static_cast<unsigned>(::kjit_rtc::payload(text) & 0x3fffff))
+#define __builtin_nan(text) __builtin_bit_cast(double, 0x7ff8000000000000ull | (::kjit_rtc::payload(text) & ~0ull >> 13))
+#define __builtin_nanl(text) static_cast<long double>(__builtin_nan(text))
 #define __builtin_nansf(payload) __builtin_bit_cast(float, 0x7fa00000u)
 #define __builtin_nans(payload) __builtin_bit_cast(double, 0x7ff4000000000000ull)
 #define __builtin_nansl(payload) static_cast<long double>(__builtin_nans(payload))
@@ -309,15 +310,23 @@
 #define __builtin_bswap32(x) static_cast<unsigned>(::kjit_rtc::swapped(x, 4))
 #define __builtin_bswap64(x) (::kjit_rtc::swapped(x, 8))
 #define __builtin_popcount(x) (::kjit_rtc::popcount(static_cast<unsigned>(x)))
-#define __builtin_popcountl(x) (::kjit_rtc::popcount(x))
-#define __builtin_popcountll(x) (::kjit_rtc::popcount(x))
+#define __builtin_popcountl(x) (::kjit_rtc::popcount(static_cast<unsigned long long>(x)))
+#define __builtin_popcountll(x) (::kjit_rtc::popcount(static_cast<unsigned long long>(x)))
 #define __builtin_parity(x) (__builtin_popcount(x) & 1)
-#define __builtin_ctz(x) (::kjit_rtc::ctz(static_cast<unsigned>(x)))
-#define __builtin_ctzl(x) (::kjit_rtc::ctz(x))
-#define __builtin_ctzll(x) (::kjit_rtc::ctz(x))
-#define __builtin_clz(x) (::kjit_rtc::clz(static_cast<unsigned>(x), 32))
-#define __builtin_clzl(x) (::kjit_rtc::clz(x, 64))
-#define __builtin_clzll(x) (::kjit_rtc::clz(x, 64))
+#define __builtin_parityl(x) (__builtin_popcountll(x) & 1)
+#define __builtin_parityll(x) (__builtin_popcountll(x) & 1)
+#define __builtin_ffs(x) (::kjit_rtc::ffs(static_cast<unsigned>(x)))
+#define __builtin_ffsl(x) (::kjit_rtc::ffs(static_cast<unsigned long long>(x)))
+#define __builtin_ffsll(x) (::kjit_rtc::ffs(static_cast<unsigned long long>(x)))
+#define __builtin_ctz(x) (__builtin_ffs(x) - 1)
+#define __builtin_ctzl(x) (__builtin_ffsll(x) - 1)
+#define __builtin_ctzll(x) (__builtin_ffsll(x) - 1)
+#define __builtin_clz(x) (::kjit_rtc::clz(static_cast<unsigned>(x)))
+#define __builtin_clzl(x) (::kjit_rtc::clz(static_cast<unsigned long long>(x)))
+#define __builtin_clzll(x) (::kjit_rtc::clz(static_cast<unsigned long long>(x)))
+#define __builtin_clrsb(x) (::kjit_rtc::clrsb(static_cast<int>(x)))
+#define __builtin_clrsbl(x) (::kjit_rtc::clrsb(static_cast<long long>(x)))
+#define __builtin_clrsbll(x) (::kjit_rtc::clrsb(static_cast<long long>(x)))
 #define __builtin_popcountg(x) (::kjit_rtc::popcountg(x))
 #define __builtin_ctzg(...) (::kjit_rtc::ctzg(__VA_ARGS__))
 #define __builtin_clzg(...) (::kjit_rtc::clzg(__VA_ARGS__))
@@ -325,55 +334,73 @@
 #define __builtin_sub_overflow(...) (::kjit_rtc::overflows<'-'>(__VA_ARGS__))
 #define __builtin_mul_overflow(...) (::kjit_rtc::overflows<'*'>(__VA_ARGS__))
 
-// NVRTC declares `float pow(float, int)`, and nvcc's `pow` of these is the C++ library's, a double. So the unit's `pow` is
-// another function, with nvcc's overloads. (halves.py knows its name.)
-extern "C" __attribute__((device)) inline double kjit_rtc_pow(double x, double y) noexcept { return pow(x, y); }
-#define pow kjit_rtc_pow
-
 namespace std {
 class type_info;
 template <typename T>
 class reference_wrapper;
 }  // namespace std
 
+namespace kjit_rtc {
+/// The number that a NaN carries: octal, decimal or hexadecimal, as in C++.
+__attribute__((host)) __attribute__((device)) constexpr unsigned long long payload(const char* text) {
+  unsigned base = 10;
+  if (*text == '0') base = text[1] == 'x' || text[1] == 'X' ? 16 : 8;
+  unsigned long long number = 0;
+  for (text += base == 16 ? 2 : 0; *text != 0; ++text) {
+    const int digit = *text >= 'a' ? *text - 'a' + 10 : *text >= 'A' ? *text - 'A' + 10 : *text - '0';
+    number = number * base + digit;
+  }
+  return number;
+}
+
 template <typename T>
-constexpr bool __builtin_isnan(T x) {
-  return x != x;
+__attribute__((host)) __attribute__((device)) constexpr T magnitude(T x) {
+  if (__builtin_is_constant_evaluated()) return x < T(0) ? -x : x;
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return ::fabsf(x);
+  } else {
+    return ::fabs(static_cast<double>(x));
+  }
+}
+}  // namespace kjit_rtc
+
+constexpr int __builtin_isnan(float x) { return x != x; }
+constexpr int __builtin_isnan(double x) { return x != x; }
+constexpr int __builtin_isnan(long double x) { return x != x; }
+template <typename T>
+constexpr int __builtin_isfinite(T x) {
+  return ::kjit_rtc::magnitude(x) < static_cast<T>(__builtin_huge_val());
 }
 template <typename T>
-constexpr bool __builtin_isfinite(T x) {
-  return x - x == x - x;
-}
-template <typename T>
-constexpr bool __builtin_isinf(T x) {
-  return x == x && x - x != x - x;
+constexpr int __builtin_isinf(T x) {
+  return ::kjit_rtc::magnitude(x) == static_cast<T>(__builtin_huge_val());
 }
 template <typename T>
 constexpr int __builtin_isinf_sign(T x) {
   return __builtin_isinf(x) ? (x < T(0) ? -1 : 1) : 0;
 }
 template <typename A, typename B>
-constexpr bool __builtin_isunordered(A x, B y) {
+constexpr int __builtin_isunordered(A x, B y) {
   return x != x || y != y;
 }
 template <typename A, typename B>
-constexpr bool __builtin_isgreater(A x, B y) {
+constexpr int __builtin_isgreater(A x, B y) {
   return x > y;
 }
 template <typename A, typename B>
-constexpr bool __builtin_isgreaterequal(A x, B y) {
+constexpr int __builtin_isgreaterequal(A x, B y) {
   return x >= y;
 }
 template <typename A, typename B>
-constexpr bool __builtin_isless(A x, B y) {
+constexpr int __builtin_isless(A x, B y) {
   return x < y;
 }
 template <typename A, typename B>
-constexpr bool __builtin_islessequal(A x, B y) {
+constexpr int __builtin_islessequal(A x, B y) {
   return x <= y;
 }
 template <typename A, typename B>
-constexpr bool __builtin_islessgreater(A x, B y) {
+constexpr int __builtin_islessgreater(A x, B y) {
   return x < y || x > y;
 }
 
@@ -870,40 +897,60 @@ struct ImaginaryPart {
 };
 
 // GCC's bit-counting builtins, which are constant expressions.
-__attribute__((host)) __attribute__((device)) constexpr int popcount(unsigned long long x) {
+#define KJIT_FOR_ALL __attribute__((host)) __attribute__((device))
+KJIT_FOR_ALL constexpr int popcount(unsigned long long x) {
+  if (!__builtin_is_constant_evaluated()) return __popcll(x);
   int count = 0;
   for (; x != 0; x &= x - 1) ++count;
   return count;
 }
-__attribute__((host)) __attribute__((device)) constexpr int ctz(unsigned long long x) {
-  return popcount(~x & (x - 1));
+KJIT_FOR_ALL constexpr int popcount(unsigned x) {
+  return __builtin_is_constant_evaluated() ? popcount(static_cast<unsigned long long>(x)) : __popc(x);
 }
-__attribute__((host)) __attribute__((device)) constexpr int clz(unsigned long long x, int bits) {
-  int count = bits;
+KJIT_FOR_ALL constexpr int popcount(unsigned long x) { return popcount(static_cast<unsigned long long>(x)); }
+/// The number of the lowest bit that is set, from 1; 0 of zero.
+KJIT_FOR_ALL constexpr int ffs(unsigned long long x) {
+  if (!__builtin_is_constant_evaluated()) return __ffsll(x);
+  return x == 0 ? 0 : popcount(~x & (x - 1)) + 1;
+}
+KJIT_FOR_ALL constexpr int ffs(unsigned x) {
+  return __builtin_is_constant_evaluated() ? ffs(static_cast<unsigned long long>(x)) : __ffs(x);
+}
+KJIT_FOR_ALL constexpr int clz(unsigned long long x) {
+  if (!__builtin_is_constant_evaluated()) return __clzll(x);
+  int count = 64;
   for (; x != 0; x >>= 1) --count;
   return count;
 }
+KJIT_FOR_ALL constexpr int clz(unsigned x) {
+  return __builtin_is_constant_evaluated() ? clz(static_cast<unsigned long long>(x)) - 32 : __clz(x);
+}
+/// The number of bits that equal the sign's, without it.
+KJIT_FOR_ALL constexpr int clrsb(int x) { return clz(static_cast<unsigned>(x < 0 ? ~x : x)) - 1; }
+KJIT_FOR_ALL constexpr int clrsb(long long x) { return clz(static_cast<unsigned long long>(x < 0 ? ~x : x)) - 1; }
 
 // Those for all unsigned types; `of_zero` is the result for zero.
 template <typename T>
-__attribute__((host)) __attribute__((device)) constexpr int popcountg(T x) {
+KJIT_FOR_ALL constexpr int popcountg(T x) {
+  if constexpr (sizeof(T) <= 8) return popcount(static_cast<unsigned long long>(x));
   int count = 0;
   for (; x != 0; x = static_cast<T>(x & (x - 1))) ++count;
   return count;
 }
 template <typename T>
-__attribute__((host)) __attribute__((device)) constexpr int ctzg(T x, int of_zero = 8 * sizeof(T)) {
+KJIT_FOR_ALL constexpr int ctzg(T x, int of_zero = 8 * sizeof(T)) {
   return x == 0 ? of_zero : popcountg(static_cast<T>(~x & (x - 1)));
 }
 template <typename T>
-__attribute__((host)) __attribute__((device)) constexpr int clzg(T x, int of_zero = 8 * sizeof(T)) {
+KJIT_FOR_ALL constexpr int clzg(T x, int of_zero = 8 * sizeof(T)) {
   int count = 8 * sizeof(T);
   if (x == 0) return of_zero;
+  if constexpr (sizeof(T) <= 8) return clz(static_cast<unsigned long long>(x)) - (64 - 8 * int(sizeof(T)));
   for (; x != 0; x = static_cast<T>(x >> 1)) --count;
   return count;
 }
 
-__attribute__((host)) __attribute__((device)) constexpr unsigned long long swapped(unsigned long long x, int bytes) {
+KJIT_FOR_ALL constexpr unsigned long long swapped(unsigned long long x, int bytes) {
   unsigned long long result = 0;
   for (int i = 0; i < bytes; ++i) result |= (x >> (8 * i) & 0xff) << (8 * (bytes - 1 - i));
   return result;
@@ -911,7 +958,7 @@ __attribute__((host)) __attribute__((device)) constexpr unsigned long long swapp
 
 /// GCC's arithmetic with a check: the exact result as an `R`, and whether that is another number.
 template <char kSign, typename A, typename B, typename R>
-__attribute__((host)) __attribute__((device)) constexpr bool overflows(A a, B b, R* result) {
+KJIT_FOR_ALL constexpr bool overflows(A a, B b, R* result) {
   // As signs and magnitudes of 128 bits, which hold every sum and product of 64-bit numbers.
   bool is_negative = a < A(0);
   const bool other_is_negative = (b < B(0)) != (kSign == '-');
@@ -932,5 +979,7 @@ __attribute__((host)) __attribute__((device)) constexpr bool overflows(A a, B b,
   *result = static_cast<R>(is_negative ? -exact : exact);
   return magnitude(*result) != exact || (exact != 0 && (*result < R(0)) != is_negative);
 }
+
+#undef KJIT_FOR_ALL
 
 }  // namespace kjit_rtc

@@ -324,14 +324,6 @@ class TestDeviceHalf:
     @pytest.mark.parametrize(
         ("file", "code", "left"),
         [
-            ("/usr/include/c++/12/cmath", "inline constexpr float abs(float x) {}", "inline  float abs(float x) {}"),
-            (
-                "/usr/include/c++/12/bits/std_abs.h",
-                "inline constexpr double abs(double x) {}",
-                "inline  double abs(double x) {}",
-            ),
-            ("/usr/include/c++/12/cmath", "constexpr double lerp(double a) {}", None),
-            ("/usr/include/c++/12/math.h", "using std::abs; using std::lerp;", " using std::lerp;"),
             (
                 "/cuda/include/vector_types.h",
                 "struct float2 { float x, y;\n };\nstruct dim3 { int x; };",

@@ -15,9 +15,9 @@ from kjit.engine.compile.kernels_object import (
     _parameters,
     assembly,
     common_name,
-    is_by_address,
     mismatch,
     offsets_of,
+    only_by_nvcc,
     renamed,
     rows_of,
     symbols,
@@ -34,6 +34,10 @@ from kjit.engine.toolchain.compilers import find_cxx
         (
             "_Z4fillIN44_GLOBAL__N__00000000_7_unit_cu_a57adb0c_46012OpEEvT_",
             "_Z4fillIN12_GLOBAL__N_12OpEEvT_",
+        ),
+        (
+            "_ZN10program04748_GLOBAL__N__00000000_15_cuda0_sm_90a_ii_3b4b35b52ofINS0_1SEEEvT_Pi",
+            "_ZN10program04712_GLOBAL__N_12ofINS0_1SEEEvT_Pi",
         ),
         ("_Z4fillPi", "_ZL4fillPi"),
         ("_ZN4kjit5inner4fillPi", "_ZN4kjit5innerL4fillPi"),
@@ -58,13 +62,16 @@ def test_numbers_among_template_arguments_stay(name: str) -> None:
         ("cudaGraphAddKernelNode", True),
         ("cudaGraphExecKernelNodeSetParams", True),
         ("cudaGraphNodeSetParams", True),
+        ("rsqrtf", True),
+        ("sincospi", True),
+        ("sqrtf", False),
         ("cudaGraphLaunch", False),
         ("cudaMemcpyAsync", False),
         ("cudaLaunchKernelExC", False),
     ],
 )
-def test_functions_that_are_given_what_only_nvcc_registers_are_known(name: str, is_refused: bool) -> None:
-    assert is_by_address(name) is is_refused
+def test_functions_that_only_nvcc_links_are_known(name: str, is_refused: bool) -> None:
+    assert bool(only_by_nvcc(name)) is is_refused
 
 
 def test_a_renamed_symbol_is_another_one_for_the_linker(tmp_path: Path) -> None:

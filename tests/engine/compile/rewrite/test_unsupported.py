@@ -28,7 +28,9 @@ def test_a_launch_from_a_kernel_is_refused(text: str, name: str) -> None:
 @pytest.mark.parametrize("declaration", ["__device__ float f(float);", "extern __device__ auto f(float) -> float;"])
 def test_a_device_function_of_another_unit_is_refused_as_by_nvcc(declaration: str) -> None:
     _, refusals = rewrite(unit(f"namespace a {{ {declaration} }}{USED}"))
-    assert [str(refusal) for refusal in refusals] == ["/op/a.cuh:1: error: code for the device calls 'f', which is not defined for the device"]
+    assert [str(refusal) for refusal in refusals] == [
+        "/op/a.cuh:1: error: code for the device calls 'f', which is not defined for the device"
+    ]
 
 
 @pytest.mark.parametrize(
