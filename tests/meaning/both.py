@@ -20,6 +20,7 @@ from typing import Literal
 
 import pytest
 
+from kjit.engine.compile import kind
 from kjit.engine.compile.compile import Built, compile_variant
 from kjit.engine.toolchain.cuda import find_cuda
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -103,6 +104,11 @@ class Pair:
     halves: tuple[Path, ...]
     unfit: dict[int, str]
     refused: dict[int, str]
+
+
+def is_for_nvrtc(expression: str) -> bool:
+    """Whether kjit's rule leaves an expression to NVRTC. (What it refuses by name takes builds to find out.)"""
+    return not kind.lacking(f'# 1 "unit.cu"\n{expression};\n')
 
 
 def build_both(text: str, folder: Path, flags: Sequence[str] = ()) -> Pair:

@@ -134,7 +134,7 @@ OF_LANGUAGE = (
     ),
     _simple(
         "constexpr functions of std",
-        "x[0] = std::max(n, 3) + std::min(x[1], 2.f) + std::clamp(n, 1, 9); u[0] = std::numeric_limits<unsigned>::max() - std::gcd(n, 12) + std::array<int, 3>{1, 2, n}[n & 1]; d[0] = std::numeric_limits<double>::epsilon(); std::optional<int> o = n; x[2] = o.value_or(4); x[3] = *std::max_element(x, x + 3);",
+        "x[0] = std::max(n, 3) + std::min(x[1], 2.f) + std::clamp(n, 1, 9); u[0] = std::numeric_limits<unsigned>::max() + std::array<int, 3>{1, 2, n}[n & 1]; d[0] = std::numeric_limits<double>::epsilon(); std::optional<int> o = n; x[2] = o.value_or(4); x[3] = *std::max_element(x, x + 3);",
     ),
     _simple(
         "bits of std",
@@ -144,10 +144,6 @@ OF_LANGUAGE = (
     _simple(
         "swap and exchange",
         "std::swap(x[0], x[1]); x[2] = std::exchange(x[3], 2.f); auto t = std::forward_as_tuple(x[4], n); std::get<0>(t) = 2; std::tie(x[5], u[0]) = std::make_pair(1.f, 2u);",
-    ),
-    _simple(
-        "complex of std",
-        "std::complex<float> a(x[0], x[1]), b(x[2], 1); auto c = a * 2.f + b; x[3] = c.real(); x[4] = c.imag();",
     ),
     _simple(
         "cuda::std",
@@ -345,6 +341,10 @@ OF_LANGUAGE = (
 )
 
 OF_NVCC = (
+    _simple(
+        "complex of std",
+        "std::complex<float> a(x[0], x[1]), b(x[2], 1); auto c = a * 2.f + b; x[3] = c.real(); x[4] = c.imag();",
+    ),
     _simple("statements in expressions", "x[9] = ({ int t = n; t * 2; });"),
     _simple("?: without a middle", "x[i] = n ?: 2;"),
     _simple("__builtin_constant_p", "if constexpr (__builtin_constant_p(3)) x[1] = 2; else x[1] = 3;"),

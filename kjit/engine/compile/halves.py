@@ -46,6 +46,8 @@ _TOKEN = re.compile(
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 _BRACKET = re.compile(rf"{_STRING}|(?<![\w$]){_NUMBER}|[][(){{}}]|^\#.*$", re.MULTILINE)
 
+# CUDA's word, which cannot be a macro, as the C++ library has it in attributes.
+_NOINLINE = re.compile(r"(?<![\w(,])__noinline__(?![\w),])")
 # CUDA's annotations after preprocessing, launches, and what separates statements.
 _SITE = re.compile(
     rf"{_STRING}|(?<![\w$]){_NUMBER}|^\#.*$"
@@ -53,8 +55,7 @@ _SITE = re.compile(
     r"|(?P<guide>(?:__attribute__\(\((?:host|device)\)\)\s*)+(?=(?:explicit\s+)?\w+\s*\([^;{}]*\)\s*->))"
     r"|(?P<annotation>__attribute__\(\((?P<space>global|device|managed)\)\))"
     r"|(?P<bounds>__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\()"
-    # CUDA's word, which would be a macro if the C++ library did not have it in attributes.
-    r"|(?P<noinline>(?<![\w(,])__noinline__(?![\w),]))"
+    rf"|(?P<noinline>{_NOINLINE.pattern})"
     r"|(?P<launch><<<)|(?P<end>[;{}])",
     re.MULTILINE,
 )
@@ -293,7 +294,12 @@ class _HostHalf:
             return
         # A member that is defined outside its class cannot be declared there again.
         begin = max(self._statement, self._start) if found.is_member else found.body
+        self._without_noinline(position, begin)
         self._replace(begin, found.end, ";")
+
+    def _without_noinline(self, begin: int, end: int) -> None:
+        for match in _NOINLINE.finditer(self._unit, begin, end):
+            self._replace(match.start(), match.end(), "")
 
     def _instantiation(self, position: int) -> None:
         """Remove an explicit instantiation of a device function, which has no definition."""
@@ -314,6 +320,7 @@ class _HostHalf:
             return  # a declaration
         for bounds in _BOUNDS.finditer(self._unit, position, found.parameters):
             self._remove_attribute(bounds.start())
+        self._without_noinline(position, found.parameters)
         tokens = list(_tokens(self._unit, found.parameters + 1, found.close))
         after = next(_tokens(self._unit, found.close + 1, found.body + 1), None)
         is_in_parentheses = after is not None and after[1] == "("  # its name

@@ -318,9 +318,9 @@
 #define __builtin_ffs(x) (::kjit_rtc::ffs(static_cast<unsigned>(x)))
 #define __builtin_ffsl(x) (::kjit_rtc::ffs(static_cast<unsigned long long>(x)))
 #define __builtin_ffsll(x) (::kjit_rtc::ffs(static_cast<unsigned long long>(x)))
-#define __builtin_ctz(x) (__builtin_ffs(x) - 1)
-#define __builtin_ctzl(x) (__builtin_ffsll(x) - 1)
-#define __builtin_ctzll(x) (__builtin_ffsll(x) - 1)
+#define __builtin_ctz(x) (::kjit_rtc::ctz(static_cast<unsigned>(x)))
+#define __builtin_ctzl(x) (::kjit_rtc::ctz(static_cast<unsigned long long>(x)))
+#define __builtin_ctzll(x) (::kjit_rtc::ctz(static_cast<unsigned long long>(x)))
 #define __builtin_clz(x) (::kjit_rtc::clz(static_cast<unsigned>(x)))
 #define __builtin_clzl(x) (::kjit_rtc::clz(static_cast<unsigned long long>(x)))
 #define __builtin_clzll(x) (::kjit_rtc::clz(static_cast<unsigned long long>(x)))
@@ -340,9 +340,11 @@ template <typename T>
 class reference_wrapper;
 }  // namespace std
 
+#define KJIT_FOR_ALL __attribute__((host)) __attribute__((device))
+
 namespace kjit_rtc {
 /// The number that a NaN carries: octal, decimal or hexadecimal, as in C++.
-__attribute__((host)) __attribute__((device)) constexpr unsigned long long payload(const char* text) {
+KJIT_FOR_ALL constexpr unsigned long long payload(const char* text) {
   unsigned base = 10;
   if (*text == '0') base = text[1] == 'x' || text[1] == 'X' ? 16 : 8;
   unsigned long long number = 0;
@@ -354,7 +356,7 @@ __attribute__((host)) __attribute__((device)) constexpr unsigned long long paylo
 }
 
 template <typename T>
-__attribute__((host)) __attribute__((device)) constexpr T magnitude(T x) {
+KJIT_FOR_ALL constexpr T magnitude(T x) {
   if (__builtin_is_constant_evaluated()) return x < T(0) ? -x : x;
   if constexpr (sizeof(T) == sizeof(float)) {
     return ::fabsf(x);
@@ -364,9 +366,10 @@ __attribute__((host)) __attribute__((device)) constexpr T magnitude(T x) {
 }
 }  // namespace kjit_rtc
 
-constexpr int __builtin_isnan(float x) { return x != x; }
-constexpr int __builtin_isnan(double x) { return x != x; }
-constexpr int __builtin_isnan(long double x) { return x != x; }
+template <typename T>
+constexpr int __builtin_isnan(T x) {
+  return !(::kjit_rtc::magnitude(x) <= static_cast<T>(__builtin_huge_val()));
+}
 template <typename T>
 constexpr int __builtin_isfinite(T x) {
   return ::kjit_rtc::magnitude(x) < static_cast<T>(__builtin_huge_val());
@@ -897,7 +900,6 @@ struct ImaginaryPart {
 };
 
 // GCC's bit-counting builtins, which are constant expressions.
-#define KJIT_FOR_ALL __attribute__((host)) __attribute__((device))
 KJIT_FOR_ALL constexpr int popcount(unsigned long long x) {
   if (!__builtin_is_constant_evaluated()) return __popcll(x);
   int count = 0;
@@ -915,6 +917,12 @@ KJIT_FOR_ALL constexpr int ffs(unsigned long long x) {
 }
 KJIT_FOR_ALL constexpr int ffs(unsigned x) {
   return __builtin_is_constant_evaluated() ? ffs(static_cast<unsigned long long>(x)) : __ffs(x);
+}
+KJIT_FOR_ALL constexpr int ctz(unsigned long long x) {
+  return __builtin_is_constant_evaluated() ? popcount(~x & (x - 1)) : __clzll(__brevll(x));
+}
+KJIT_FOR_ALL constexpr int ctz(unsigned x) {
+  return __builtin_is_constant_evaluated() ? popcount(~x & (x - 1)) : __clz(__brev(x));
 }
 KJIT_FOR_ALL constexpr int clz(unsigned long long x) {
   if (!__builtin_is_constant_evaluated()) return __clzll(x);
@@ -980,6 +988,6 @@ KJIT_FOR_ALL constexpr bool overflows(A a, B b, R* result) {
   return magnitude(*result) != exact || (exact != 0 && (*result < R(0)) != is_negative);
 }
 
-#undef KJIT_FOR_ALL
-
 }  // namespace kjit_rtc
+
+#undef KJIT_FOR_ALL
