@@ -6,6 +6,7 @@ one is meant. torch has uint16, uint32 and uint64 tensors, too, but next to no a
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -75,3 +76,11 @@ DTYPES = {
 def find_dtype(text: str) -> DType | None:
     """The dtype that `text` names, or None. `torch.float16` is `float16`."""
     return DTYPES.get(text.removeprefix("torch."))
+
+
+def suggest_dtype(text: str) -> str:
+    """A hint for a name that is not a dtype: the nearest one, or the list of them."""
+    names = list(dict.fromkeys(dtype.name for dtype in DTYPES.values()))
+    plain = text.removeprefix("torch.").lower()
+    near = difflib.get_close_matches(plain, names, n=1) or difflib.get_close_matches(plain, DTYPES, n=1)
+    return f"did you mean {DTYPES[near[0]].name}?" if near else f"the dtypes are {', '.join(names)}"

@@ -20,7 +20,6 @@ from kjit.signature.names import (
     is_used_in_code,
     nearest,
     quoted,
-    suggest,
     why_no_identifier,
 )
 
@@ -68,7 +67,7 @@ def op_problem(name: str) -> Problem | None:
     near = nearest(last.removeprefix("test_").removeprefix("bench_")) or "my_op"
     short = near[: MAX_OP_LENGTH - 3].rstrip("_")
     candidates = (near, short, f"{short}_op", f"op_{short}", "my_op")
-    return Problem(reason, suggest(next(c for c in candidates if _why_no_op(c) is None)))
+    return Problem(reason, f"for example: {next(c for c in candidates if _why_no_op(c) is None)}")
 
 
 def camel(name: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kjit.adoption.adopt import Adoption, adopt
-from kjit.dtypes import DTYPES, DType, find_dtype
+from kjit.dtypes import DTYPES, DType, find_dtype, suggest_dtype
 from kjit.errors import UsageError
 from kjit.project import Project, find_pyproject, read_project
 from kjit.projects.fileset import FileSet
@@ -25,7 +25,6 @@ from kjit.scaffold.patterns import CUSTOM_PATTERN, DEFAULT_PATTERN, Pattern, Pla
 from kjit.scaffold.python import PythonView
 from kjit.scaffold.render import formatted, render
 from kjit.scaffold.start import Start
-from kjit.signature.hints import suggest_dtype
 from kjit.signature.names import free_name
 from kjit.signature.parser import parse_signature
 from kjit.signature.signature import Signature

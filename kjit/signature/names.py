@@ -1,10 +1,8 @@
 """Valid names for parameters, outputs and dimensions.
 
-A name is used in Python and in C++. It must be an identifier in both, and must not hide a name that the
-generated code itself uses. An error has one reason, and suggests a valid name.
-
-The sets below are what the templates use and no more; tests compare them with generated code. Names of Python builtins
-are refused too, though most would work: the code around them would be one edit away from calling a tensor.
+A name is an identifier in Python and in C++, and hides none that the generated code uses. The sets below are what the
+templates use, which tests compare with generated code. Names of Python builtins are refused too, though most would
+work: the code around them would be one edit away from calling a tensor.
 """
 
 from __future__ import annotations
@@ -79,8 +77,6 @@ PYTHON_NAMES = WRAPPER_NAMES | _words(
 )
 """Names in a wrapper, a test or a benchmark where the op itself is in scope."""
 
-_NUMBERED = re.compile(r"dtype_\w+")
-
 
 class Problem(NamedTuple):
     """A mistake in a part of a signature, and its remedy."""
@@ -96,17 +92,14 @@ def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
         return None
     near = nearest(name)
     short = near[: MAX_PARAMETER_LENGTH - 5].rstrip("_")
-    candidates: tuple[str, ...] = (near, short, f"{short}_in", f"in_{short}", "x")
-    if dimension:
-        as_written = re.sub(r"\W+", "_", _ascii(name)).strip("_")
-        candidates = (as_written, as_written.upper(), near, short, f"{short}_size", "rows")
-    return Problem(reason, suggest(next(c for c in candidates if _why_no_parameter(c, dimension) is None)))
+    candidates = [*([near.upper()] if dimension else []), near, short, f"{short}_in", f"in_{short}", "x"]
+    return Problem(reason, f"for example: {next(c for c in candidates if _why_no_parameter(c, dimension) is None)}")
 
 
 def is_used_in_code(name: str) -> bool:
     """Whether generated code uses that name where parameters are in scope."""
     names = CPP_NAMES | _PLAIN_MACROS | WRAPPER_NAMES | REFERENCE_NAMES
-    return name in names or _NUMBERED.fullmatch(name) is not None
+    return name in names or re.fullmatch(r"dtype_\w+", name) is not None
 
 
 def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
@@ -152,12 +145,10 @@ def why_no_identifier(name: str, what: str, longest: int) -> str | None:
         return f"{shown} has {strange} in it: a name is letters, digits and underscores."
     if len(name) > longest:
         return f"{shown} has {len(name)} characters; the name of {what} may have at most {longest}."
-    if keyword.iskeyword(name):
-        return f"{shown} is a keyword of Python."
-    if name in CPP_KEYWORDS:
-        return f"{shown} is a keyword of C++."
-    if name in LANGUAGE_WORDS:
-        return f"{shown} is a word of the signature language."
+    words = {"Python": keyword.kwlist, "C++": CPP_KEYWORDS, "the signature language": LANGUAGE_WORDS}
+    for language, keywords in words.items():
+        if name in keywords:
+            return f"{shown} is a keyword of {language}."
     if "__" in name:
         return f"{shown} has two underscores in a row, which C++ reserves."
     if name.startswith("_"):
@@ -169,7 +160,7 @@ def why_no_identifier(name: str, what: str, longest: int) -> str | None:
 
 def nearest(name: str) -> str:
     """`name` in plain lower case with underscores: `RMSNorm` is `rms_norm`, `été 2` is `ete_2`."""
-    plain = _ascii(name).strip()
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().strip()
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)
     joined = re.sub(r"[\W_]+", "_", spaced).lower().lstrip("_")
     return f"op_{joined}" if joined[:1].isdigit() else joined
@@ -178,16 +169,3 @@ def nearest(name: str) -> str:
 def quoted(text: str) -> str:
     """`text` in single quotes, or in double quotes if it has a single one."""
     return f'"{text}"' if "'" in text else f"'{text}'"
-
-
-def _ascii(name: str) -> str:
-    """`name` with other letters as people write them in ASCII: `alpha` for the Greek one, `ss` for the German one."""
-    letters = []
-    for letter in name.replace("\u00df", "ss"):
-        greek = re.fullmatch(r"GREEK (?:SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(letter, ""))
-        letters.append(greek[1].lower() if greek is not None else letter)
-    return unicodedata.normalize("NFKD", "".join(letters)).encode("ascii", "ignore").decode()
-
-
-def suggest(name: str) -> str:
-    return f"for example: {name}"

@@ -17,41 +17,32 @@ from kjit.signature.sizes import Size
 ELLIPSIS = "..."
 """The dimension that stands for any number of dimensions."""
 
+BY_HAND = 'see "Adding a kernel by hand", docs/adding-a-kernel.md'
+FORM = 'for example: x: T[N], alpha: float = 2.0 -> out: T[N]; see "The signature", docs/commands.md'
+SIZES = f"for example N, 8, ..., 2*D, H*D, D/128, A+B or N+1; others get a name and are checked by hand: {BY_HAND}"
+TYPES = f"the types are T[N] (a tensor), list[T[N]], float, int, bool, str, const int, const bool; for others {BY_HAND}"
+"""Hints: for what no scaffold serves, for what is no signature, for what is no size, for what is no type."""
+
 ScalarKind = Literal["float", "int", "bool", "str", "choice"]
 Dimension = str | int | Size
 
 
 class SignatureError(UsageError):
-    """A signature that cannot be read or served.
-
-    Attributes:
-        reason: the sentence, without the excerpt.
-        text: the signature.
-        column: where in it the caret points, from 0.
-    """
+    """A signature that cannot be read or served: the `reason`, its `text`, and the `column` of the caret, from 0."""
 
     def __init__(self, reason: str, *, text: str, column: int, hint: str) -> None:
         # On one line, so that the caret is below its column.
         line = re.sub(r"\s", " ", text)
         super().__init__(f"{reason}\n    {line}\n    {' ' * column}^", hint=hint)
-        self.reason = reason
-        self.text = text
-        self.column = column
+        self.reason, self.text, self.column = reason, text, column
 
 
 @dataclass(frozen=True)
 class Tensor:
     """A tensor parameter or an output.
 
-    Args:
-        name: of the parameter.
-        dtype: a fixed dtype, or the name of a dtype variable.
-        shape: for each dimension a name, a number, a computed size, or `...`.
-        mutable: changed in place.
-        optional: may be None.
-        strided: all dimensions but the last may have any stride, and so may a single one.
-        column: its position in the text; not compared.
-        listed: a list of at least one such tensor.
+    `dtype` is fixed, or the name of a dtype variable; `listed` is a list of at least one such tensor. All dimensions
+    but the last of a `strided` one may have any stride, and so may a single one. `column` is its position in the text.
     """
 
     name: str
@@ -161,21 +152,17 @@ class Signature:
     def places(self, tensors: Iterable[Tensor] | None = None) -> dict[str, tuple[Tensor, int]]:
         """The tensor and the position that determine each named dimension: a dimension with that name alone, or one
         that can be solved for it. By default among the required inputs."""
-        tensors = list(self.required if tensors is None else tensors)
+        tensors = self.required if tensors is None else tensors
+        of = [(tensor, at, dimension) for tensor in tensors for at, dimension in enumerate(tensor.shape)]
         constants = {constant.name for constant in self.constants}
         places: dict[str, tuple[Tensor, int]] = {}
-        for tensor in tensors:
-            for at, dimension in enumerate(tensor.shape):
-                if isinstance(dimension, str) and dimension not in (ELLIPSIS, *constants):
-                    places.setdefault(dimension, (tensor, at))
         known = -1
         while known != len(places):
             known = len(places)
-            for tensor in tensors:
-                for at, dimension in enumerate(tensor.shape):
-                    unknown = [word for word in words_of(dimension) if word not in places and word not in constants]
-                    if len(unknown) == 1:
-                        places[unknown[0]] = (tensor, at)
+            for tensor, at, dimension in sorted(of, key=lambda each: isinstance(each[2], Size)):
+                unknown = [word for word in words_of(dimension) if word not in places and word not in constants]
+                if len(unknown) == 1:
+                    places[unknown[0]] = (tensor, at)
         return places
 
     @property
