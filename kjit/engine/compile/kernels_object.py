@@ -201,7 +201,7 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
     for section in sections:
         end = cubin.index(b"\0", names + section[0])
         information[cubin[names + section[0] : end].decode("utf-8", "surrogateescape")] = section
-    found = {}
+    found: dict[str, Kernel] = {}
     for each in symbols(cubin):
         if each.info & 15 == _FUNCTION and each.other & _ENTRY:
             info = information.get(f".nv.info.{each.name}")

@@ -82,8 +82,10 @@
 #define __builtin_inff() __builtin_huge_valf()
 #define __builtin_inf() __builtin_huge_val()
 #define __builtin_infl() __builtin_huge_vall()
-#define __builtin_nanf(text) __builtin_bit_cast(float, 0x7fc00000u | static_cast<unsigned>(::kjit_rtc::payload(text) & 0x3fffff))
-#define __builtin_nan(text) __builtin_bit_cast(double, 0x7ff8000000000000ull | (::kjit_rtc::payload(text) & ~0ull >> 13))
+#define __builtin_nanf(text) \
+  __builtin_bit_cast(float, 0x7fc00000u | static_cast<unsigned>(::kjit_rtc::payload(text) & 0x3fffff))
+#define __builtin_nan(text) \
+  __builtin_bit_cast(double, 0x7ff8000000000000ull | (::kjit_rtc::payload(text) & ~0ull >> 13))
 #define __builtin_nanl(text) static_cast<long double>(__builtin_nan(text))
 #define __builtin_nansf(payload) __builtin_bit_cast(float, 0x7fa00000u)
 #define __builtin_nans(payload) __builtin_bit_cast(double, 0x7ff4000000000000ull)
@@ -909,7 +911,9 @@ KJIT_FOR_ALL constexpr int popcount(unsigned long long x) {
 KJIT_FOR_ALL constexpr int popcount(unsigned x) {
   return __builtin_is_constant_evaluated() ? popcount(static_cast<unsigned long long>(x)) : __popc(x);
 }
-KJIT_FOR_ALL constexpr int popcount(unsigned long x) { return popcount(static_cast<unsigned long long>(x)); }
+KJIT_FOR_ALL constexpr int popcount(unsigned long x) {
+  return popcount(static_cast<unsigned long long>(x));
+}
 /// The number of the lowest bit that is set, from 1; 0 of zero.
 KJIT_FOR_ALL constexpr int ffs(unsigned long long x) {
   if (!__builtin_is_constant_evaluated()) return __ffsll(x);
@@ -934,8 +938,12 @@ KJIT_FOR_ALL constexpr int clz(unsigned x) {
   return __builtin_is_constant_evaluated() ? clz(static_cast<unsigned long long>(x)) - 32 : __clz(x);
 }
 /// The number of bits that equal the sign's, without it.
-KJIT_FOR_ALL constexpr int clrsb(int x) { return clz(static_cast<unsigned>(x < 0 ? ~x : x)) - 1; }
-KJIT_FOR_ALL constexpr int clrsb(long long x) { return clz(static_cast<unsigned long long>(x < 0 ? ~x : x)) - 1; }
+KJIT_FOR_ALL constexpr int clrsb(int x) {
+  return clz(static_cast<unsigned>(x < 0 ? ~x : x)) - 1;
+}
+KJIT_FOR_ALL constexpr int clrsb(long long x) {
+  return clz(static_cast<unsigned long long>(x < 0 ? ~x : x)) - 1;
+}
 
 // Those for all unsigned types; `of_zero` is the result for zero.
 template <typename T>

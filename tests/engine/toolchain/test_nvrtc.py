@@ -663,7 +663,7 @@ class TestNvcc:
         assert built.warnings == ""
 
     def test_host_functions_of_stand_ins_are_cudas(self, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-        values = "-1 3u -5L 7ul -9LL 11ull 2.5f -0.5 NAN (double)NAN".split()
+        values = ["-1", "3u", "-5L", "7ul", "-9LL", "11ull", "2.5f", "-0.5", "NAN", "(double)NAN"]
         pairs = [f"{name}({x}, {y})" for name in ("min", "max") for x in values for y in values]
         # In a template: what does not compile is a value, too.
         shown = "".join(

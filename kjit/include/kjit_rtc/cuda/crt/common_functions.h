@@ -26,8 +26,8 @@ extern __host__ __device__ __device_builtin__ __cudart_builtin__ void* memcpy(vo
 extern __host__ __device__ __device_builtin__ __cudart_builtin__ int printf(const char*, ...);
 extern __host__ __device__ __cudart_builtin__ void* malloc(size_t) noexcept;
 extern __host__ __device__ __cudart_builtin__ void free(void*) noexcept;
-extern __host__ __device__ __cudart_builtin__ void __assert_fail(
-    const char*, const char*, unsigned, const char*) noexcept;
+extern __host__ __device__ __cudart_builtin__ void __assert_fail(const char*, const char*, unsigned,
+                                                                 const char*) noexcept;
 }
 
 #define KJIT_RTC_MEMORY extern __host__ __device__ __cudart_builtin__
@@ -54,10 +54,10 @@ KJIT_RTC_MEMORY void operator delete[](void*, std::size_t) noexcept;
   static inline type max(const a x, const b y) {                                                      \
     return static_cast<type>(x) > static_cast<type>(y) ? static_cast<type>(x) : static_cast<type>(y); \
   }
-#define KJIT_RTC_OF_TYPE(type)                                 \
-  KJIT_RTC_OF_INTEGERS(type, type, type)                       \
-  KJIT_RTC_OF_INTEGERS(unsigned type, unsigned type, type)     \
-  KJIT_RTC_OF_INTEGERS(unsigned type, type, unsigned type)     \
+#define KJIT_RTC_OF_TYPE(type)                             \
+  KJIT_RTC_OF_INTEGERS(type, type, type)                   \
+  KJIT_RTC_OF_INTEGERS(unsigned type, unsigned type, type) \
+  KJIT_RTC_OF_INTEGERS(unsigned type, type, unsigned type) \
   KJIT_RTC_OF_INTEGERS(unsigned type, unsigned type, unsigned type)
 KJIT_RTC_OF_TYPE(int)
 KJIT_RTC_OF_TYPE(long)
@@ -65,21 +65,31 @@ KJIT_RTC_OF_TYPE(long long)
 #undef KJIT_RTC_OF_TYPE
 #undef KJIT_RTC_OF_INTEGERS
 
-static inline float min(const float x, const float y) { return fminf(x, y); }
-static inline float max(const float x, const float y) { return fmaxf(x, y); }
-#define KJIT_RTC_OF_FLOATS(a, b)                                              \
-  static inline double min(const a x, const b y) { return fmin(double(x), double(y)); } \
-  static inline double max(const a x, const b y) { return fmax(double(x), double(y)); }
+static inline float min(const float x, const float y) {
+  return fminf(x, y);
+}
+static inline float max(const float x, const float y) {
+  return fmaxf(x, y);
+}
+#define KJIT_RTC_OF_FLOATS(a, b)                   \
+  static inline double min(const a x, const b y) { \
+    return fmin(double(x), double(y));             \
+  }                                                \
+  static inline double max(const a x, const b y) { \
+    return fmax(double(x), double(y));             \
+  }
 KJIT_RTC_OF_FLOATS(double, double)
 KJIT_RTC_OF_FLOATS(float, double)
 KJIT_RTC_OF_FLOATS(double, float)
 #undef KJIT_RTC_OF_FLOATS
 
 // Functions that no host library defines: a `__host__ __device__` function may name them.
-#define KJIT_RTC_OF_ONE(name)        \
-  extern "C" double name(double);    \
-  extern "C" float name##f(float);   \
-  static inline float name(const float x) { return name##f(x); }
+#define KJIT_RTC_OF_ONE(name)               \
+  extern "C" double name(double);           \
+  extern "C" float name##f(float);          \
+  static inline float name(const float x) { \
+    return name##f(x);                      \
+  }
 KJIT_RTC_OF_ONE(rsqrt)
 KJIT_RTC_OF_ONE(rcbrt)
 KJIT_RTC_OF_ONE(sinpi)

@@ -4,5 +4,5 @@
 
 #include "builtin_types.h"
 
-extern "C" unsigned __cudaPushCallConfiguration(
-    dim3 grid, dim3 block, size_t shared_memory = 0, struct CUstream_st* stream = nullptr);
+extern "C" unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_memory = 0,
+                                                struct CUstream_st* stream = nullptr);
