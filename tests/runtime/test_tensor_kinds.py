@@ -5,8 +5,8 @@ The result is right, or there is one sentence of why not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,23 +16,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import kjit
 from kjit.errors import KjitError
 from kjit.ops.add_constant import _add_constant, add_constant
-from kjit.runtime import native
-
-if TYPE_CHECKING:
-    from kjit.runtime.native import Native
 
 X = torch.tensor([1.0, -2.5, 3.0])
 Z = torch.complex(X, X + 1)
 
 
-@pytest.fixture(autouse=True, params=["Python", "C++"])
-def _way(request: pytest.FixtureRequest, compiled: Native, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(native, "settle", lambda _: None)  # it stays as it is here
-    before = native.in_use()
-    native.use(compiled if request.param == "C++" else None)
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
     torch._dynamo.reset()
-    yield
-    native.use(before)
 
 
 def torch_compiled(function: Callable[..., Any]) -> Callable[..., Any]:

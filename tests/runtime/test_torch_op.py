@@ -4,7 +4,7 @@ from __future__ import annotations
 import importlib
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import kjit
 from kjit.errors import KjitError, UsageError
 from kjit.ops.add_constant import add_constant
-from kjit.runtime import native
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from kjit.runtime.native import Native
 
 # Plain Python functions stand in for kernels: what is tested here is the way to them.
 calls: list[str] = []
@@ -68,15 +66,10 @@ def halves(
     return low, high
 
 
-@pytest.fixture(autouse=True, params=["Python", "C++"])
-def _fresh(request: pytest.FixtureRequest, compiled: Native, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(native, "settle", lambda _: None)  # it stays as it is here
-    before = native.in_use()
-    native.use(compiled if request.param == "C++" else None)
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
     calls.clear()
     torch._dynamo.reset()
-    yield
-    native.use(before)
 
 
 @pytest.fixture(params=["eager", "aot_eager"])
