@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypedDi
 
 import kjit
 from kjit import env
-from kjit.runtime import exported
 from kjit.spec import CudaArch, Side, Spec, StrPath, Target, TargetKind, Variant, Wrapper
 
 if TYPE_CHECKING:
@@ -628,8 +627,6 @@ def load_library(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.M
         module = _loaded.get(path)
         if module is None:
             module = _load(path, variant, is_prebuilt=is_prebuilt)
-            exported.teach(module)
-            exported.watch(module)
             _loaded[path] = module
     return module
 

@@ -352,6 +352,8 @@ def _source(layout: OpLayout) -> str:
             given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
             count += ["else:", f"    _kjit_increment_version({given})"]
 
+    arguments = by_name([*(p.name for p in layout.inputs), *outs])
+    explain = f"_kjit_explain({f'op {layout.op!r}'!r}, {arguments})"
     no_data = [*map(has_no_data, tensors), *([f"_kjit_have_no_data({every_list})"] if lists else [])]
     record = []
     if outs and not layout.mutated and (given_inputs or lists):
@@ -380,8 +382,11 @@ def _source(layout: OpLayout) -> str:
         # calls.
         "            except RuntimeError:",
         f"                if _kjit_top_transform() is None and not ({' or '.join(no_data)}):",
-        f"                    _kjit_explain({f'op {layout.op!r}'!r}, {by_name([*tensors, *lists])})",
+        f"                    {explain}",
         "                    raise",
+        "            except ValueError:",
+        f"                {explain}",
+        "                raise",
         "            else:",
         *(f"                {line}" for line in count),
         "                return _kjit_result",

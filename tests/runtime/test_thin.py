@@ -25,7 +25,7 @@ from kjit.spec import Spec, Target, Variant
 
 pytestmark = pytest.mark.usefixtures("records")
 
-ROOT = {"kjit", "kjit.env", "kjit.runtime", "kjit.runtime.exported", "kjit.runtime.load", "kjit.spec"}
+ROOT = {"kjit", "kjit.env", "kjit.runtime", "kjit.runtime.load", "kjit.spec"}
 VERSION = {"kjit._version"} if importlib.util.find_spec("kjit._version") is not None else set()  # only where installed
 ITSELF = {"kjit"}  # which names the rest
 CACHE = ROOT | {"kjit.runtime.recall"}

@@ -253,7 +253,7 @@ def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
 
 # An export, an entry point for Python, or a registration of functions with tvm-ffi or torch on load.
 _OFFERED = re.compile(
-    rb"\0(?:__tvm_ffi_(?!_library_|_kjit_)|PyInit_|TVMFFIFunctionSetGlobal|TVMFFITypeRegister|_ZN5torch7Library)"
+    rb"\0(?:__tvm_ffi_(?!_library_)|PyInit_|TVMFFIFunctionSetGlobal|TVMFFITypeRegister|_ZN5torch7Library)"
 )
 
 
