@@ -1,9 +1,11 @@
 # ruff: noqa: ARG001 (signatures are what is tested here, not bodies)
 from __future__ import annotations
 
+import gc
 import importlib
 import runpy
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -742,6 +744,23 @@ def test_a_function_of_before_a_module_was_run_again_calls_the_op_of_today(
         x.grad = None
         function(x).sum().backward()
         assert torch.equal(x.grad, torch.full_like(X, 3))
+
+
+def test_an_op_that_is_gone_is_forgotten() -> None:
+    def make() -> Any:
+        @kjit.torch_op("kjit_tests::gone", outputs=_empty)
+        def gone(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+            return _empty(x) if out is None else out
+
+        return gone
+
+    op = make()
+    op(X)
+    kernel = weakref.ref(op.__wrapped__)
+    del op
+    make()  # PyTorch keeps the op of a name, and what it calls, until there is another one
+    gc.collect()
+    assert kernel() is None
 
 
 def test_a_name_that_another_function_has_is_refused() -> None:
