@@ -85,7 +85,7 @@ def _record(variant: Variant, artifact: Artifact, root: str) -> tuple[Any, ...] 
     record, where = found.record, key.anchors.absolute
     assert isinstance(record, Record)  # of `match`
     reads = record.reads
-    headers = [(where(row.anchor, row.path), *row[2:]) for row in reads.headers]
+    headers: list[tuple[Any, ...]] = [(where(row.anchor, row.path), *row[2:]) for row in reads.headers]
     folders = [(where(row.anchor, row.path), row.inode, row.ctime_ns) for row in reads.folders]
     sought = tuple((where(row.anchor, row.path), row.is_there) for row in reads.sought)
     dated = [look for look in answers if look[0] == recall.DATED]
