@@ -285,6 +285,8 @@ def _source(layout: OpLayout) -> str:
 
     All names in them other than parameters begin with `_kjit_`, as parameters may have any other name.
     """
+    import torch
+
     tensors, optional, outs, lists = layout.tensors, layout.optional, layout.outputs, layout.lists
     every_list = ", ".join(lists)
     allocation = ", ".join(layout.allocation)
@@ -315,7 +317,8 @@ def _source(layout: OpLayout) -> str:
         return given_and(name, f"({name}.is_meta or {name}._is_zerotensor())")
 
     def differs_from_memory(name: str) -> str:
-        # As its negative or its conjugate. A dtype is read in half the time of either bit.
+        # As its negative or its conjugate, which only a complex one can be. A dtype is an attribute; the bits are calls
+        # that release the interpreter's lock.
         return given_and(name, f"({name}.is_neg() or {name}.dtype.is_complex and {name}.is_conj())")
 
     # The cheapest first.
@@ -352,8 +355,11 @@ def _source(layout: OpLayout) -> str:
             given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
             count += ["else:", f"    _kjit_increment_version({given})"]
 
-    arguments = by_name([*(p.name for p in layout.inputs), *outs])
-    explain = f"_kjit_explain({f'op {layout.op!r}'!r}, {arguments})"
+    def explain(names: Iterable[str]) -> str:
+        return f"_kjit_explain({f'op {layout.op!r}'!r}, {by_name(names)})"
+
+    dtypes = [p.name for p in layout.inputs if p.annotation is torch.dtype]
+    if_of_dtype = ["except ValueError:", f"    {explain(dtypes)}", "    raise"] if dtypes else []
     no_data = [*map(has_no_data, tensors), *([f"_kjit_have_no_data({every_list})"] if lists else [])]
     record = []
     if outs and not layout.mutated and (given_inputs or lists):
@@ -382,11 +388,9 @@ def _source(layout: OpLayout) -> str:
         # calls.
         "            except RuntimeError:",
         f"                if _kjit_top_transform() is None and not ({' or '.join(no_data)}):",
-        f"                    {explain}",
+        f"                    {explain([*tensors, *lists])}",
         "                    raise",
-        "            except ValueError:",
-        f"                {explain}",
-        "                raise",
+        *(f"            {line}" for line in if_of_dtype),
         "            else:",
         *(f"                {line}" for line in count),
         "                return _kjit_result",
