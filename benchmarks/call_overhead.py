@@ -4,11 +4,10 @@
 
 All sides add a constant to one int32 element with the output given, so that the call is all that there is to measure:
 the wrapper (`kjit.torch_op` over a declared op), the raw export, `torch.add(out=)`, and a `torch.library.custom_op`
-around the raw export. The wrapper twice: as it is after a compile or `kjit build`, and as it is where nothing was
-compiled and all that it does is Python (kjit/runtime/native.py). And once more, defined while calls are recorded
-(`KJIT_RECORD`): of these calls all but the first are known already. CPU tensors, and CUDA tensors where there is a GPU
-(launches are asynchronous: what is measured is the CPU's part). Each in two modes: as PyTorch starts, and in
-`torch.inference_mode()`, as models are served.
+around the raw export. The wrapper once more, defined while calls are recorded (`KJIT_RECORD`): of these calls all but
+the first are known already. CPU tensors, and CUDA tensors where there is a GPU (launches are asynchronous: what is
+measured is the CPU's part). Each in two modes: as PyTorch starts, and in `torch.inference_mode()`, as models are
+served.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ import torch
 
 import kjit
 from kjit import env
-from kjit.engine.compile import eager_calls
-from kjit.runtime import native
 
 _CONSTANT = 7
 _CALLS = 500
@@ -88,12 +85,6 @@ def _compare(device: str, repeat: int) -> None:
     def custom_call() -> None:
         custom(src, out)
 
-    compiled = eager_calls.build()
-    assert compiled is not None, "it cannot be compiled here: `kjit doctor` says why"
-
-    def python_call() -> None:
-        add_constant(src, out=out)
-
     recorded = _recorded()
 
     def recorded_call() -> None:
@@ -102,15 +93,10 @@ def _compare(device: str, repeat: int) -> None:
     sides = {
         "raw export": export_call,
         "kjit wrapper": wrapper_call,
-        "kjit wrapper, Python": python_call,
         "kjit wrapper, recorded": recorded_call,
         "torch.add(out=)": torch_call,
         "torch.library.custom_op": custom_call,
     }
-
-    def timed(call: Callable[[], None]) -> float:
-        native.use(None if call is python_call else compiled)
-        return _time(call, device)
 
     for mode in (torch.enable_grad, torch.inference_mode):
         for call in sides.values():
@@ -118,10 +104,12 @@ def _compare(device: str, repeat: int) -> None:
             call()
             assert int(out) == 1 + _CONSTANT
         with mode():
-            medians = common.alternate({name: functools.partial(timed, call) for name, call in sides.items()}, repeat)
+            medians = common.alternate(
+                {name: functools.partial(_time, call, device) for name, call in sides.items()}, repeat
+            )
         title = f"{device}, {mode.__name__}: CPU time a call"
         common.print_sides(title, medians, "us", "torch.add(out=)")
-        for name in ("kjit wrapper", "kjit wrapper, Python", "kjit wrapper, recorded"):
+        for name in ("kjit wrapper", "kjit wrapper, recorded"):
             print(f"  {name}: {medians[name] - medians['raw export']:.3f} us over the raw export")
 
 

@@ -94,7 +94,6 @@ def fill_bundle(home: str) -> float:
     """Write the bundle beside the wrapper. Runs in a process of its own."""
     from kjit.engine import bundle_writer, pool
     from kjit.engine.cache.store import Store
-    from kjit.engine.compile import eager_calls
     from kjit.runtime.load import BUNDLE
     from kjit.spec import Target, Variant
 
@@ -102,10 +101,9 @@ def fill_bundle(home: str) -> float:
     specs = [op._add_constant.spec(dtype, 1) for dtype in op.DTYPES[:2]]
     targets = bundle_writer.targets_of_bundle([Target.cpu()])
     variants = [Variant(spec.only("cpu"), target) for spec in specs for target in targets]
-    with eager_calls.building(Store.open(), to_ship=True) as built:
-        outcomes = pool.build_all(variants, Store.open())
+    outcomes = pool.build_all(variants, Store.open())
     artifacts = [(each.variant, each.artifact) for each in outcomes if each.artifact is not None]
-    bundle_writer.write(Path(home, "ops", BUNDLE), [*artifacts, *built])
+    bundle_writer.write(Path(home, "ops", BUNDLE), artifacts)
     return 0.0
 
 

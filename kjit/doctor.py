@@ -22,7 +22,6 @@ import kjit
 from kjit import env
 from kjit.engine.cache.folders import is_noexec
 from kjit.engine.cache.staging import temporary_root
-from kjit.engine.compile.eager_calls import python_header
 from kjit.engine.toolchain.archs import gpu_archs
 from kjit.engine.toolchain.compilers import ask, find_cxx, find_host_cxx
 from kjit.engine.toolchain.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
@@ -85,7 +84,6 @@ def examine() -> list[Check]:
         _run("simulator", _simulator, needed=False),
         _run("GPUs", _gpus, needed=False),
         _run("Highway", _highway, needed=False),
-        _run("Python.h", _python_header, needed=False),
         _run("triton", _triton, needed=False),
         _run("clangd", _clangd, needed=False),
     ]
@@ -338,17 +336,6 @@ def _highway() -> _Finding:
     except ToolchainError as error:
         return _Finding(f"{error.message} Kernels that include <hwy/highway.h> need it.", "absent", error.hint)
     return _Finding(f"{highway.version} ({highway.include})")
-
-
-def _python_header() -> _Finding:
-    header = python_header()
-    if not header.is_file():
-        return _Finding(
-            f"not at '{header}'; eager calls of ops are slower without the C++ code that needs it.",
-            "absent",
-            "install python3-dev (python3-devel on Fedora)",
-        )
-    return _Finding(str(header))
 
 
 def _triton() -> _Finding:

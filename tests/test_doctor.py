@@ -41,7 +41,6 @@ NAMES = [
     "simulator",
     "GPUs",
     "Highway",
-    "Python.h",
     "triton",
     "clangd",
 ]
@@ -385,12 +384,3 @@ def test_without_a_home_the_message_names_the_variable_to_set(monkeypatch: pytes
 def test_the_limit_of_the_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "5M")
     assert "of at most 5.0 MiB" in check("cache").detail
-
-
-def test_a_python_without_headers_is_reported_with_the_package_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check("Python.h").state == "ok"
-    monkeypatch.setattr(doctor, "python_header", lambda: Path("/nowhere/Python.h"))
-    found = check("Python.h")
-    assert (found.state, found.fix) == ("absent", "install python3-dev (python3-devel on Fedora)")
-    assert "/nowhere/Python.h" in found.detail
-    assert is_fit(examine())

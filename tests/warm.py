@@ -29,19 +29,14 @@ def warm_up(*, simulator: bool = False) -> None:
             ensure_built(Variant(Spec("warm", cuda_files=[_SOURCES / "warm.cuh"]), Target.sim()))
 
 
-def begin(folder: Path, shared: Path, *more: str) -> None:
-    """Make `folder` a cache that knows the compilers and holds the code that all modules share, as `shared` does.
-
-    Args:
-        more: what else in `shared` it is to have, as folders.
-    """
+def begin(folder: Path, shared: Path) -> None:
+    """Make `folder` a cache that knows the compilers and holds the code that all modules share, as `shared` does."""
     known = folder / LAYOUT
     known.mkdir(mode=0o700, parents=True)
     folder.chmod(0o700)
-    for name in ("compilers.json", "support", *more):
+    for name in ("compilers.json", "support"):
         source = shared / LAYOUT / name
         if source.is_dir():
-            (known / name).parent.mkdir(mode=0o700, exist_ok=True)
             # Another process may be at work in a temporary folder.
             shutil.copytree(source, known / name, ignore=shutil.ignore_patterns("tmp*"))
         elif source.is_file():

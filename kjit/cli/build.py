@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -135,8 +135,8 @@ def build(
         console.note(f"Nothing to build: {why}.")
 
     store = Store.open()
-    outcomes, beside = (
-        (pool.look_up_all(variants, store), [])
+    outcomes = (
+        pool.look_up_all(variants, store)
         if dry_run
         else build_variants(variants, store, jobs=jobs, verbose=verbose, to_ship=out is not None)
     )
@@ -145,13 +145,10 @@ def build(
     written = change = None
     if out is not None and is_done and outcomes and not dry_run:
         built = [(each.variant, each.artifact) for each in outcomes if each.artifact is not None]
-        written = bundle_writer.write(out, [*built, *beside], only=only)
+        written = bundle_writer.write(out, built, only=only)
         change = written.change
     elif out is not None and is_done and dry_run:
         change = bundle_writer.preview(out, variants, only=only)
-        # Whether kjit's own module is needed is known only when wrappers are imported with torch.
-        lists = {name: _own_modules(getattr(change, name)) for name in ("kept", "others", "removed", "replaced")}
-        change = dataclasses.replace(change, **lists)
     if json:
         failed = [{"op": op, "error": error.message} for op, error in collected.failures]
         document: dict[str, object] = {"variants": [*map(reports.to_json, outcomes)], "wrappers": failed}
@@ -214,18 +211,10 @@ def _print_change(change: Change, *, dry_run: bool, declares_all: bool) -> None:
     ):
         if names:
             console.note(f"{would if dry_run else done}: {_few(names)}")
-    others = _own_modules(change.others)
-    if change.kept and others and declares_all:
-        console.note(f"No wrapper declares {_few(others)} any longer; --only removes that.")
+    if change.kept and change.others and declares_all:
+        console.note(f"No wrapper declares {_few(change.others)} any longer; --only removes that.")
     for doubt in change.doubts:
         console.note(f"in doubt: {doubt}")
-
-
-def _own_modules(names: Iterable[str]) -> tuple[str, ...]:
-    """The modules and libraries of wrappers, without those of kjit itself."""
-    from kjit.runtime.native import NAME
-
-    return tuple(name for name in names if not name.startswith(NAME))
 
 
 def _few(names: Sequence[str]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -15,7 +13,6 @@ from kjit.cli.progress import progress
 from kjit.errors import CompileError, KjitError
 
 if TYPE_CHECKING:
-    from kjit.engine.cache.artifact import Artifact
     from kjit.engine.cache.store import Store
     from kjit.engine.outcomes import Outcome
     from kjit.spec import Variant
@@ -23,8 +20,8 @@ if TYPE_CHECKING:
 
 def build_variants(
     variants: list[Variant], store: Store, *, jobs: int | None = None, verbose: bool = False, to_ship: bool = False
-) -> tuple[list[Outcome], list[tuple[Variant, Artifact]]]:
-    """The outcome of each variant, and the artifacts that ops need in addition to their modules.
+) -> list[Outcome]:
+    """The outcome of each variant.
 
     Args:
         jobs: how many units are compiled at once; None: as many as fit.
@@ -40,24 +37,10 @@ def build_variants(
     at_once = parallel_jobs(variants, jobs)
     if jobs is not None and at_once < min(jobs, units_of(variants)):
         console.note(f"{text.count(at_once, 'compile')} at once instead of {jobs}: there is not enough free memory.")
-    with (
-        ended_by_signals() as cancel,
-        progress(len(variants), verbose) as on_event,
-        _beside(store, to_ship) as beside,
-    ):
-        outcomes = pool.build_all(
+    with ended_by_signals() as cancel, progress(len(variants), verbose) as on_event:
+        return pool.build_all(
             variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=not to_ship, cancel=cancel
         )
-    return outcomes, beside
-
-
-def _beside(store: Store, to_ship: bool) -> contextlib.AbstractContextManager[list[tuple[Variant, Artifact]]]:
-    """Compile what ops need in addition to their modules, if any wrapper defines an op."""
-    if "kjit.runtime.torch_op" not in sys.modules:
-        return contextlib.nullcontext([])
-    from kjit.engine.compile import eager_calls
-
-    return eager_calls.building(store, to_ship=to_ship)
 
 
 def exit_on_failures(outcomes: Iterable[Outcome], consequence: str | None = None) -> None:

@@ -140,7 +140,7 @@ def _build(specs: Sequence[Spec], targets: Sequence[Target], *, ptx: bool = Fals
     from kjit.engine.cache.store import Store
 
     variants = [inspection.variant_to_inspect(spec, target, ptx=ptx) for spec in specs for target in targets]
-    outcomes, _ = build_variants(variants, Store.open())
+    outcomes = build_variants(variants, Store.open())
     exit_on_failures(outcomes)
     return list(zip(variants, outcomes, strict=True))
 

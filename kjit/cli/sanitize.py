@@ -195,7 +195,7 @@ def _build(collected: Collected, ops: Sequence[str], *, simulated: bool) -> list
     specs = list(dict.fromkeys(spec for op, found in collected.modules if op in ops for spec in found))
     targets = targets_of_tests(specs, "sim-check" if simulated else None)
     variants = [each for spec in specs for each in variants_of(spec, targets)]
-    outcomes = build_variants(variants, Store.open())[0] if variants else []
+    outcomes = build_variants(variants, Store.open()) if variants else []
     exit_on_failures(outcomes, _NO_TEST)
     if collected.failures:
         console.note(_NO_TEST)

@@ -124,7 +124,7 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
     ]
     if not variants:
         return
-    outcomes, _ = build_variants(variants, store)
+    outcomes = build_variants(variants, store)
     exit_on_failures(outcomes, "No test was run.")
 
 

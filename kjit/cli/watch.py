@@ -191,7 +191,7 @@ def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None
     variants = list(dict.fromkeys(each for every in by_op.values() for each in every))
     store = Store.open()
     try:
-        outcomes: list[Outcome] = build_variants(variants, store)[0] if variants else []
+        outcomes: list[Outcome] = build_variants(variants, store) if variants else []
     except typer.Exit as ended:  # by `Standby.end`
         raise SystemExit(ended.exit_code) from None
     by_variant = {outcome.variant: outcome for outcome in outcomes}

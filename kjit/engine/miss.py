@@ -18,7 +18,7 @@ from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, NotPrebuiltError, ToolchainError, UsageError
 from kjit.runtime.bundle import Refusal
-from kjit.runtime.load import attach_log, count_compile, count_hit, note_origin
+from kjit.runtime.load import attach_log, count_compile, count_hit
 from kjit.spec import StrPath, Variant
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ def ensure_built(
         KjitError: as for `load_jit`.
     """
     attach_log()
-    note_origin("cache")
     folder = None if build_directory is None else env.absolute("build_directory", os.fspath(build_directory))
     store = Store.open(folder)
     found, missed = _look_up(variant, store, refusals)
@@ -79,7 +78,6 @@ def ensure_built(
 
     outcome = builder.build(variant, store, missed=missed, on_start=say)
     took = time.perf_counter() - began
-    note_origin("compiler")
     if outcome.state == "built":
         count_compile(variant, outcome.seconds)
     else:  # by another process, meanwhile

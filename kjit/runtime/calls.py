@@ -26,7 +26,7 @@ from kjit.runtime.call_arguments import NewArguments
 from kjit.runtime.call_files import Call
 from kjit.runtime.declared import is_declared
 from kjit.runtime.load import JIT, simulated
-from kjit.runtime.native import ROAD
+from kjit.runtime.torch_op import GRADIENT
 from kjit.runtime.used import refuse_foreign
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Caller:
             # A module's `__getattr__` may import.
             found = vars(found).get(part) if isinstance(found, ModuleType) else getattr(found, part, None)
         marks = vars(found) if callable(found) and hasattr(found, "__dict__") else {}
-        is_kind = {"op": ROAD in marks, "export": is_declared(found), "jit": JIT in marks}
+        is_kind = {"op": GRADIENT in marks, "export": is_declared(found), "jit": JIT in marks}
         if not is_kind[call.document["kind"]]:
             raise KjitError(
                 f"{module_name} no longer has an op '{path}', of which {call.file.name} is a call.",

@@ -5,10 +5,10 @@ the given values; `kjit build` builds those for the declared values. Both use th
 disagree. There is no registry: a build imports the wrappers of a project and inspects their variables.
 
 A call with known values is part of every launch. So a declared op is a plain function, the only kind of object that
-Python calls without packing arguments, generated for the declared parameters. It looks up the module in two
-dictionaries, by device and by values. The device is an index (`get_device`), as `tensor.device` would be a new object
-to hash and compare. Types are part of the key only if values of different types may be equal (such as `1`, `True` and
-`1.0`). The C++ version (`native.py`) uses the same dictionaries.
+Python calls without packing arguments, generated for the declared parameters. It looks up the module by device, then by
+values: a tuple of both would take longer to make and to hash. The device is an index (`get_device`), as `tensor.device`
+would be a new object to hash and compare. Types are part of the key only if values of different types may be equal
+(such as `1`, `True` and `1.0`).
 
 The trade-off: the index is the same for the CPU and for tensors without data, and for GPUs of CUDA and of other makers.
 Such a tensor is rejected by the module, not here.
@@ -21,14 +21,14 @@ import inspect
 import itertools
 import numbers
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 import kjit
 from kjit import env
-from kjit.runtime import load, native
-from kjit.runtime.native import COMPOUND, TYPED, is_stood_in, typed
+from kjit.runtime import load
+from kjit.runtime.stand_in import is_stood_in
 from kjit.spec import Spec, Target, Variant
 
 if TYPE_CHECKING:
@@ -164,6 +164,22 @@ def variants_of(spec: Spec, targets: Iterable[Target]) -> list[Variant]:
 
 _MARK = "_kjit_declaration"
 
+COMPOUND = (float, tuple, frozenset)
+"""Types with distinct values that are equal and of one type."""
+
+
+def typed(value: object) -> Hashable:
+    """A key that is equal only for identical values, unlike `==`, for which True, 1 and 1.0 are equal."""
+    kind = type(value)
+    if kind is float:
+        # Distinguishes -0.0 from 0.0, and is equal for equal nans.
+        return kind, cast(float, value).hex()
+    if kind is tuple:
+        return kind, tuple(map(typed, cast("tuple[object, ...]", value)))
+    if kind is frozenset:
+        return kind, frozenset(map(typed, cast("frozenset[object]", value)))
+    return kind, value
+
 
 class _Exports:
     """The exports of a loaded module as attributes, which Python reads faster than those of a `tvm_ffi.Module`."""
@@ -192,9 +208,8 @@ class _Declaration:
         self.values = variants
         # By two kinds of key: the values as written by callers, and their canonical form.
         self._modules: dict[object, Any] = {}
-        # Used by the generated function: by the device index of tensors and by other devices, then by values.
-        self._by_index: dict[int, dict[object, Any]] = {}
-        self._by_device: dict[object, dict[object, Any]] = {}
+        # Used by the generated function: by the device index of tensors, or another device, then by values.
+        self._known: dict[object, dict[object, Any]] = {}
         # The contents of these for other modes of the simulator.
         self._aside: dict[object, list[dict[Any, Any]]] = {}
         self._mode: object = None
@@ -224,7 +239,7 @@ class _Declaration:
 
     def function(self) -> DeclaredModule[Any]:
         """The generated function, called by wrappers."""
-        call = _generate_call(self._fn, self._by_index, self._by_device, self._load)
+        call = _generate_call(self._fn, self._known, self._load)
         call.__dict__.update(
             {
                 _MARK: self,
@@ -273,7 +288,7 @@ class _Declaration:
 
     @property
     def _keepers(self) -> list[dict[Any, Any]]:
-        return [self._modules, self._by_index, self._by_device]
+        return [self._modules, self._known]
 
     def _checked(self, values: Mapping[str, object]) -> dict[str, object]:
         """The canonical values: True is 1 if the parameter is annotated with int.
@@ -346,10 +361,9 @@ class _Declaration:
             if isinstance(value, COMPOUND) or (_is_dtype(parameter) and not _is_alone(value)):
                 return
             key += [value] if _is_dtype(parameter) else [value, type(value)]
-        table: dict[Any, dict[object, Any]] = self._by_device
         if _is_tensor(device):
-            table, device = self._by_index, device.get_device()
-        table.setdefault(device, {})[key[0] if len(key) == 1 else tuple(key)] = module
+            device = device.get_device()
+        self._known.setdefault(device, {})[key[0] if len(key) == 1 else tuple(key)] = module
 
     def _how_to_prebuild(self, target: Target) -> str:
         op = self._fn.__module__.rpartition(".")[2]  # the wrapper has the name of its op
@@ -367,8 +381,7 @@ def _method_names(exports: type) -> frozenset[str]:
 
 def _generate_call(
     fn: Callable[..., Spec],
-    by_index: Mapping[int, object],
-    by_device: Mapping[object, object],
+    known: Mapping[object, object],
     load_new: Callable[..., object],
 ) -> FunctionType:
     """A function with the parameters of `fn` and `device`: it returns the known module, else that of `load_new`."""
@@ -387,35 +400,29 @@ def _generate_call(
     key = parameters[0].name if len(parameters) == 1 and _is_dtype(parameters[0]) else f"({keys})"
     # Without torch there are no tensors yet; later ones are handled by `load`.
     torch = None if is_stood_in() else sys.modules.get("torch")
-    known = {
-        "by_index": by_index,
-        "by_device": by_device,
-        "load": load_new,
-        "Tensor": getattr(torch, "Tensor", None),
-        "Parameter": getattr(getattr(torch, "nn", None), "Parameter", None),
+    # The function's globals, with a prefix that avoids clashes with names of the op.
+    space: dict[str, Any] = {
+        "_kjit_known": known,
+        "_kjit_load": load_new,
+        "_kjit_Tensor": getattr(torch, "Tensor", None),
+        "_kjit_Parameter": getattr(getattr(torch, "nn", None), "Parameter", None),
     }
-    # Its names are parameters of a factory: a closure is faster than globals, and the prefix avoids clashes with names
-    # of the op.
     source = f"""
-def factory({", ".join(f"_kjit_{name}" for name in known)}):
-    def call({", ".join([*plain, "*", *named, "device"])}):
-        try:
-            if device.__class__ is _kjit_Tensor or device.__class__ is _kjit_Parameter:
-                return _kjit_by_index[device.get_device()][{key}]
-            return _kjit_by_device[device][{key}]
-        except (KeyError, TypeError):  # not known, or not to be hashed
-            pass
-        return _kjit_load({", ".join(["device", *(p.name for p in parameters)])})
-    return call
+def call({", ".join([*plain, "*", *named, "device"])}):
+    try:
+        if device.__class__ is _kjit_Tensor or device.__class__ is _kjit_Parameter:
+            return _kjit_known[device.get_device()][{key}]
+        return _kjit_known[device][{key}]
+    except (KeyError, TypeError):  # not known, or not to be hashed
+        pass
+    return _kjit_load({", ".join(["device", *(p.name for p in parameters)])})
 """
-    space: dict[str, Any] = {}
     exec(compile(source, f"<kjit.module {fn.__name__}>", "exec"), space)
-    call = cast("FunctionType", space["factory"](*known.values()))
+    call = cast("FunctionType", space.pop("call"))
     functools.update_wrapper(call, fn)
     call.__defaults__ = tuple(p.default for p in parameters if p.name in plain and p.default is not p.empty)
     call.__kwdefaults__ = {p.name: p.default for p in parameters if p.name in named and p.default is not p.empty}
     call.__kwdefaults__["device"] = None
-    native.add_declared(call, by_index, {p.name: TYPED for p in parameters if not _is_dtype(p)})
     return call
 
 

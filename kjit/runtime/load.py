@@ -27,11 +27,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar
 
 import kjit
 from kjit import env
-from kjit.runtime import exported
 from kjit.spec import CudaArch, Side, Spec, StrPath, Target, TargetKind, Variant, Wrapper
 
 if TYPE_CHECKING:
@@ -75,7 +74,6 @@ _loading = threading.Lock()
 _counting = threading.Lock()
 _reported: set[Refusal] = set()
 _bundles: list[str] = []
-_origins: set[Literal["cache", "compiler"]] = set()
 _stats: dict[str, OpStats] = {}
 _inside: env.Simulation | None = None
 _switched: weakref.WeakSet[Switched] = weakref.WeakSet()
@@ -274,7 +272,6 @@ def load_variant(
         if prebuilt is not None:
             count_hit(variant)
             return prebuilt
-    note_origin("cache")
     folder = cache_folder(build_directory)
     from kjit.runtime import recall
 
@@ -400,21 +397,6 @@ def count_compile(variant: Variant, seconds: float) -> None:
 
 def _stats_of(variant: Variant) -> OpStats:
     return _stats.setdefault(variant.spec.name, {"hits": 0, "compiles": 0, "seconds": 0.0})
-
-
-def note_origin(origin: Literal["cache", "compiler"]) -> None:
-    """Record a source of this process's modules."""
-    _origins.add(origin)
-
-
-def has_used_cache() -> bool:
-    """Whether this process has requested a module that no bundle has."""
-    return "cache" in _origins
-
-
-def has_compiled() -> bool:
-    """Whether this process has compiled a requested module."""
-    return "compiler" in _origins
 
 
 def target_of(spec: Spec, device: torch.device | str | None) -> Target:
@@ -645,8 +627,6 @@ def load_library(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.M
         module = _loaded.get(path)
         if module is None:
             module = _load(path, variant, is_prebuilt=is_prebuilt)
-            exported.teach(module)
-            exported.watch(module)
             _loaded[path] = module
     return module
 

@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
-from kjit.runtime.native import COMPOUND, typed
+from kjit.runtime.declared import COMPOUND, typed
 
 P = ParamSpec("P")
 R = TypeVar("R")

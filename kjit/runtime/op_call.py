@@ -15,7 +15,6 @@ from types import FunctionType, GenericAlias
 from typing import TYPE_CHECKING, Any, cast
 
 import kjit
-from kjit.runtime.native import LIST, OPTIONAL, TENSOR, WRITTEN
 
 if TYPE_CHECKING:
     import torch
@@ -80,14 +79,9 @@ class OpLayout:
         return tuple(p for p in self.inputs if p.annotation in (float, int, bool))
 
     @property
-    def kinds(self) -> dict[str, int]:
-        """The kind of each of `tensors` and `lists` for `native.py`."""
-        written = {*self.mutated, *self.outputs}
-        kinds = dict.fromkeys(self.tensors, TENSOR) | dict.fromkeys(self.lists, LIST)
-        return {
-            name: kind | (OPTIONAL if name in self.optional else 0) | (WRITTEN if name in written else 0)
-            for name, kind in kinds.items()
-        }
+    def with_tensors(self) -> tuple[str, ...]:
+        """All of `tensors` and `lists`."""
+        return (*self.tensors, *self.lists)
 
     @property
     def parameters(self) -> str:
@@ -204,18 +198,12 @@ def generate_call(
         "top_transform": torch._C._functorch.peek_interpreter_stack,
         "increment_version": torch._C._increment_version,
         "forward_mode": torch.autograd.forward_ad,
-        "direct": None,
-        "through_pytorch": NotImplemented,
     }
-    source = _source(layout)
-    # The names in the source are parameters of a factory, so that the function is a closure: faster than globals, and
-    # without lookups by torch.compile in a module that does not exist. The prefix avoids clashes with the op's own
-    # parameters.
-    names = ", ".join(f"_kjit_{name}" for name in known)
-    body = "\n".join(f"    {line}" for line in source.splitlines())
-    space: dict[str, Any] = {}
-    exec(compile(f"def factory({names}):\n{body}\n    return call\n", f"<kjit.torch_op {layout.op}>", "exec"), space)
-    return cast("FunctionType", space["factory"](*known.values()))
+    # The function's globals: cheaper than a closure, whose cells are copied at each call. Without a `__name__`,
+    # torch.compile does not look for their module. The prefix avoids clashes with the op's own parameters.
+    space = {f"_kjit_{name}": value for name, value in known.items()}
+    exec(compile(_source(layout), f"<kjit.torch_op {layout.op}>", "exec"), space)
+    return cast("FunctionType", space.pop("call"))
 
 
 def _explain(subject: str, arguments: Mapping[str, object]) -> None:
@@ -297,6 +285,8 @@ def _source(layout: OpLayout) -> str:
 
     All names in them other than parameters begin with `_kjit_`, as parameters may have any other name.
     """
+    import torch
+
     tensors, optional, outs, lists = layout.tensors, layout.optional, layout.outputs, layout.lists
     every_list = ", ".join(lists)
     allocation = ", ".join(layout.allocation)
@@ -317,30 +307,34 @@ def _source(layout: OpLayout) -> str:
         known = f"{name}.__class__ is _kjit_Tensor or {name}.__class__ is _kjit_Parameter"
         return f"({name} is None or {known})" if name in optional else f"({known})"
 
-    def given_and(name: str, property_: str) -> str:
-        return f"{name} is not None and {name}.{property_}" if name in optional else f"{name}.{property_}"
+    def given_and(name: str, question: str) -> str:
+        return f"({name} is not None and {question})" if name in optional else f"({question})"
 
     def requires_grad(name: str) -> str:
-        return given_and(name, "requires_grad")
+        return given_and(name, f"{name}.requires_grad")
 
     def has_no_data(name: str) -> str:
-        question = f"({name}.is_meta or {name}._is_zerotensor())"
-        return f"{name} is not None and {question}" if name in optional else question
+        return given_and(name, f"({name}.is_meta or {name}._is_zerotensor())")
 
+    def differs_from_memory(name: str) -> str:
+        # As its negative or its conjugate, which only a complex one can be. A dtype is an attribute; the bits are calls
+        # that release the interpreter's lock.
+        return given_and(name, f"({name}.is_neg() or {name}.dtype.is_complex and {name}.is_conj())")
+
+    # The cheapest first.
     direct = [
         *map(plain, tensors),
-        *([f"_kjit_are_plain({every_list})"] if lists else []),
-        "not _kjit_count_dispatch_modes()",
+        "_kjit_forward_mode._current_level < 0",
         # For torch.jit.trace, which is not visible in tensors. No single call of PyTorch covers this and another check.
         "not _kjit_is_jit_tracing()",
-        "_kjit_forward_mode._current_level < 0",
-        # Such a tensor is the conjugate or the negative of its memory.
-        *(f"not ({given_and(name, 'is_conj()')}) and not ({given_and(name, 'is_neg()')})" for name in tensors),
+        "not _kjit_count_dispatch_modes()",
+        *(f"not {differs_from_memory(name)}" for name in tensors),
+        *([f"_kjit_are_plain({every_list})"] if lists else []),
     ]
     is_direct = " and ".join(direct)
     # One check of the thread costs less than checks of three tensors.
     in_lists = [f"_kjit_require_grad({every_list})"] if lists else []
-    required = [*(f"({requires_grad(name)})" for name in tensors), *in_lists]
+    required = [*map(requires_grad, tensors), *in_lists]
     unneeded = [f"not ({' or '.join(required)})", "not _kjit_is_grad_enabled()"]
     if len(tensors) > 2 or lists:
         unneeded.reverse()
@@ -361,6 +355,11 @@ def _source(layout: OpLayout) -> str:
             given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
             count += ["else:", f"    _kjit_increment_version({given})"]
 
+    def explain(names: Iterable[str]) -> str:
+        return f"_kjit_explain({f'op {layout.op!r}'!r}, {by_name(names)})"
+
+    dtypes = [p.name for p in layout.inputs if p.annotation is torch.dtype]
+    if_of_dtype = ["except ValueError:", f"    {explain(dtypes)}", "    raise"] if dtypes else []
     no_data = [*map(has_no_data, tensors), *([f"_kjit_have_no_data({every_list})"] if lists else [])]
     record = []
     if outs and not layout.mutated and (given_inputs or lists):
@@ -380,11 +379,6 @@ def _source(layout: OpLayout) -> str:
         f"def call({layout.parameters}):",
         "    if _kjit_is_dynamo_compiling():",
         f"        return _kjit_call_op({layout.arguments})",
-        # On Python 3.11 only (native.py). On others, this function runs if the C++ could not handle the call.
-        "    if _kjit_direct is not None:",
-        f"        _kjit_result = _kjit_direct({layout.arguments})",
-        "        if _kjit_result is not _kjit_through_pytorch:",
-        "            return _kjit_result",
         f"    if {is_direct}:",
         f"        if {' or '.join(unneeded)}:",
         "            try:",
@@ -394,8 +388,9 @@ def _source(layout: OpLayout) -> str:
         # calls.
         "            except RuntimeError:",
         f"                if _kjit_top_transform() is None and not ({' or '.join(no_data)}):",
-        f"                    _kjit_explain({f'op {layout.op!r}'!r}, {by_name([*tensors, *lists])})",
+        f"                    {explain([*tensors, *lists])}",
         "                    raise",
+        *(f"            {line}" for line in if_of_dtype),
         "            else:",
         *(f"                {line}" for line in count),
         "                return _kjit_result",

@@ -42,7 +42,7 @@ def require_data(layout: OpLayout, given: dict[str, Any]) -> None:
     PyTorch runs the fake implementation if any tensor is on the meta device, and tensors with data would stay
     unchanged. Fake tensors report the device that they represent.
     """
-    tensors = {name: given[name] for name in layout.kinds if name in given}
+    tensors = {name: given[name] for name in layout.with_tensors if name in given}
     empty = next((name for name, tensor in each_tensor(tensors) if tensor.is_meta), None)
     if empty is None:
         return
@@ -74,7 +74,7 @@ def materialised(layout: OpLayout, given: dict[str, Any]) -> dict[str, Any]:
         return tensor.resolve_conj().resolve_neg()
 
     found = dict(given)
-    for name in layout.kinds:
+    for name in layout.with_tensors:
         tensors = {name: given.get(name)}
         is_written = name in layout.mutated or name in layout.outputs
         each = [physical(called, tensor, is_written) for called, tensor in each_tensor(tensors)]

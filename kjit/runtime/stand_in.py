@@ -20,6 +20,11 @@ from typing import Any, NoReturn
 from kjit import spec
 
 
+def is_stood_in() -> bool:
+    """Whether torch is the stand-in."""
+    return getattr(sys.modules.get("torch"), "is_kjit_stand_in", False) is True
+
+
 class NotEnough(BaseException):
     """Code used something that the stand-in lacks. Not an Exception, so that wrappers do not catch it."""
 
@@ -29,7 +34,7 @@ class StandIn(ModuleType):
 
     Attributes:
         is_enough: whether nothing else was used.
-        is_kjit_stand_in: its mark (`native.is_stood_in`).
+        is_kjit_stand_in: its mark (`is_stood_in`).
         refuse: called with the name of something that needs the real torch.
     """
 

@@ -56,8 +56,7 @@ The rules:
 Why calls take two paths: PyTorch's dispatcher costs several microseconds per call, longer than most small kernels run,
 and does nothing useful for plain tensors outside a transformation. The registered op is used by everything else:
 `torch.compile`, `torch.export` and `torch.jit.trace`, fake and meta tensors, tensor subclasses, dispatch modes,
-functorch transforms. `op_call.py` generates the function that decides; for plain tensors it is replaced by C++
-(`native.py`).
+functorch transforms. `op_call.py` generates the function that decides.
 
 Why calls of the function use the overload `.out`: PyTorch functionalises it where necessary and reuses buffers where
 possible. Autograd does not support ops that write to their arguments, so a call that records a gradient uses
@@ -74,8 +73,8 @@ passes materialised copies to the kernel (special_tensors.py). Writes are copied
 error.
 
 Ops use some private names of PyTorch. They are listed in `UNPROMISED`, so that a torch without one of them is a clear
-error when the first op is defined, and not an `AttributeError` in the middle of a call. If headers that the C++ of
-eager calls is compiled against have changed, calls run in Python. docs/versions.md has the whole list.
+error when the first op is defined, and not an `AttributeError` in the middle of a call. docs/versions.md has the whole
+list.
 
 The trade-offs: tensors made in inference mode can be written to outside of it; and eager calls are invisible to a
 `TorchFunctionMode` and to the profiler's list of ATen ops (not to the GPU's timeline).
@@ -94,8 +93,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 import kjit
 from kjit import env
-from kjit.runtime import native
 from kjit.runtime.op_call import OpLayout, each_tensor, generate_call, read_layout
+from kjit.runtime.stand_in import is_stood_in
 
 if TYPE_CHECKING:
     import torch
@@ -105,18 +104,19 @@ UNPROMISED = (
     "torch._C._AutoDispatchBelowAutograd",
     "torch._C._after_ADInplaceOrView_keyset",
     "torch._C._after_autograd_keyset",
-    "torch._C._dynamo.eval_frame",
     "torch._C._functorch.is_functorch_wrapped_tensor",
     "torch._C._functorch.peek_interpreter_stack",
     "torch._C._increment_version",
     "torch._C._is_tracing",
     "torch._C._len_torch_dispatch_stack",
     "torch._ops.OpOverload.redispatch",
-    "torch.Tensor._cdata",
     "torch.Tensor._is_zerotensor",
     "torch.autograd.forward_ad._current_level",
     "torch.library.Library._destroy",
 )
+
+GRADIENT = "register_autograd"
+"""An attribute that every op has."""
 
 NEWEST_TORCH = "2.15"
 """The newest torch that this kjit was tested with; docs/versions.md has the others."""
@@ -183,7 +183,7 @@ def torch_op(
     def decorate(function: Callable[_P, _R]) -> TorchOp[_P, _R]:
         layout = read_layout(function, outputs, mutated)
         namespace, op_name = _split_name(name or _default_name(function), layout)
-        if native.is_stood_in():
+        if is_stood_in():
             return cast("TorchOp[_P, _R]", _without_torch(function))
         require_torch()
         gradient = _Gradient(layout)
@@ -206,9 +206,6 @@ def torch_op(
         called.__kwdefaults__ = dict.fromkeys(layout.outputs)
         called.__dict__["op"] = defined
         gradient.functions.add(called)
-        # Last, as `update_wrapper` copies the function's `__dict__`.
-        native.add_op(called, kernel, layout.kinds)
-        native.settle_after_first_call(called, kernel, function.__globals__.get("__file__"))
 
         def register_autograd(
             backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
@@ -223,7 +220,7 @@ def torch_op(
                 gradient.record = _recording_kernel(f"{namespace}::{op_name}", gradient)
                 gradient.overloads.append(defined)
 
-        called.__dict__["register_autograd"] = register_autograd
+        called.__dict__[GRADIENT] = register_autograd
         return cast("TorchOp[_P, _R]", called)
 
     return decorate
@@ -331,7 +328,7 @@ def _split_name(name: str, layout: OpLayout) -> tuple[str, str]:
 
 def _without_torch(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """`function`, unregistered, while declarations are read: then it is not called, but may be given a gradient."""
-    function.__dict__["register_autograd"] = lambda *_, **__: None
+    function.__dict__[GRADIENT] = lambda *_, **__: None
     return function
 
 
@@ -402,8 +399,7 @@ def _define(
     writes = bool(changed or overload_name)
 
     def autograd(keyset: Any, *args: Any, **outs: Any) -> Any:
-        kinds = layout.kinds
-        given = {key: value for key, value in _by_name(layout, args, outs).items() if key in kinds}
+        given = {key: value for key, value in _by_name(layout, args, outs).items() if key in layout.with_tensors}
         if gradient.record is not None and not writes and not _has_tangent(given):
             return gradient.record(keyset, *args)
         gradient.refuse(given)

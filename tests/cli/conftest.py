@@ -16,7 +16,7 @@ Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
 _IMPORTED = """
 import kjit.cli
-import kjit.bench.last, kjit.engine.bundle_writer, kjit.engine.compile.eager_calls, kjit.engine.pool, kjit.overview
+import kjit.bench.last, kjit.engine.bundle_writer, kjit.engine.pool, kjit.overview
 import kjit.planning.targets, kjit.planning.wrappers, kjit.projects.moving, kjit.projects.rename
 import kjit.scaffold.new
 import jinja2, pydantic.type_adapter, rich.console, rich.live, rich.progress, rich.table

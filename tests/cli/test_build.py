@@ -30,14 +30,6 @@ from kjit.spec import Target
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
-_TORCH_OP = """
-import torch
-
-
-@kjit.torch_op(mutates_args=("x",))
-def touch(x: torch.Tensor) -> None:
-    _module(1, device="cpu")
-"""
 _DEADLINE_S = 120.0  # longer than any of it takes on a busy machine
 
 
@@ -219,33 +211,6 @@ class TestBundle:
         used = forked.run(script, cwd=project, PATH="/nonexistent", KJIT_CACHE_DIR=str(project / "empty"))
         assert (used.stdout, used.stderr) == ("42\n", "")
         assert not (project / "empty").exists()
-
-    def test_what_runs_eager_calls_is_compiled_beside_the_first_op_of_pytorch_and_is_in_it(
-        self, kjit: Kjit, project: Path, forked: Forks
-    ) -> None:
-        def cached() -> set[str]:
-            return {entry.op for entry in Store.open().entries()}
-
-        kjit("build")
-        assert cached() == {"answer"}
-        wrapper = project / "kernels" / "answer.py"
-        wrapper.write_text(wrapper.read_text() + _TORCH_OP)
-        kjit("build", "--dry-run")
-        assert cached() == {"answer"}
-        assert states(kjit("build")) == {"answer<1>": "hit", "answer<2>": "hit"}
-        assert cached() == {"answer", "eager_calls"}
-        third = kjit("build")
-        assert (third.returncode, third.stderr) == (0, "")
-        done = kjit("build", "--out", "kernels/prebuilt")
-        assert (done.returncode, "bundle kernels/prebuilt: 3 modules, 2 libraries, " in done.stdout) == (0, True)
-        script = (
-            "import torch; from kernels.answer import touch; from kjit.runtime import native\n"
-            "touch(torch.ones(1)); print(native.in_use().__file__)"
-        )
-        environment = {"PATH": "/nonexistent", "KJIT_CACHE_DIR": str(project / "empty"), "KJIT_NO_COMPILE": "1"}
-        used = forked.run(script, cwd=project, **environment)
-        assert used.stdout.startswith(f"{project}/kernels/prebuilt/eager_calls-")
-        assert used.stderr == ""
 
     def test_the_place_that_the_wrappers_look_in_is_named_where_it_is_another(self, kjit: Kjit) -> None:
         done = kjit("build", "--out", "ship", "--json")

@@ -18,7 +18,6 @@ from warm import begin, warm_up
 import kjit
 from kjit import env
 from kjit.cli import app
-from kjit.engine.compile import eager_calls
 from kjit.project import load_toml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +57,7 @@ class PageRuns:
     def _run(self, name: str) -> None:
         folder = self.folder / name.replace("/", "-")
         folder.mkdir()
-        begin(folder / "cache", self.shared_cache, "cpu/eager_calls")
+        begin(folder / "cache", self.shared_cache)
         with runner(folder / "page", folder / "cache") as page_runner:
             for block in page(name).blocks:
                 page_runner.run(block)
@@ -70,7 +69,6 @@ def page_runs(
 ) -> Iterator[PageRuns]:
     """All pages that are to be tested start here; a worker of pytest-xdist does not know which will be its own."""
     warm_up(simulator=True)
-    eager_calls.build()
     runs = PageRuns(tmp_path_factory.mktemp("pages"), _shared_cache)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         for item in request.session.items:

@@ -117,28 +117,15 @@ def used_in_python() -> dict[str, set[str]]:
     return {chain: where for chain, where in used.items() if "._kjit_" not in chain}
 
 
-def used_in_cpp() -> dict[str, set[str]]:
-    """The undocumented names of torch and Python that the C++ source uses, and the files."""
-    used: dict[str, set[str]] = {}
-    for path in sorted((PACKAGE / "csrc" / "torch").glob("*.cpp")):
-        text = re.sub(r"//.*", "", path.read_text("utf-8"))
-        found = {*re.findall(r"\b_Py\w+", text), *re.findall(r"#include <((?:c10|torch|ATen)/[^>]+)>", text)}
-        found |= {f"PyFunctionObject.{name}" for name in re.findall(r"PyFunctionObject\*>\(\w+\)->(\w+)", text)}
-        for name in found:
-            used.setdefault(name, set()).add(path.relative_to(ROOT).as_posix())
-    return used
-
-
 def test_what_the_source_uses_without_a_promise_is_found() -> None:
-    python, cpp = used_in_python(), used_in_cpp()
-    assert {"torch._C._is_tracing", "tensor._cdata", "sys._getframe", "gradient.library._destroy"} <= set(python)
+    python = used_in_python()
+    assert {"torch._C._is_tracing", "sys._getframe", "gradient.library._destroy"} <= set(python)
     assert {"_kjit_forward_mode._current_level", "?._torchdynamo_inline"} <= set(python)
-    assert {"_PyInterpreterState_GetEvalFrameFunc", "c10/core/TensorImpl.h", "PyFunctionObject.vectorcall"} <= set(cpp)
 
 
 def test_what_the_source_uses_without_a_promise_is_on_the_page() -> None:
     names = listed()
-    for chain, where in {**used_in_python(), **used_in_cpp()}.items():
+    for chain, where in used_in_python().items():
         # What begins with the name of a variable is on the page under that of its class or module.
         is_whole = chain.startswith("torch.") or "." not in chain or "/" in chain
         end = chain if is_whole else f".{chain.rpartition('.')[2]}"

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +13,6 @@ from torch.autograd import forward_ad
 
 import kjit
 from kjit.errors import KjitError, UsageError
-from kjit.runtime import native
-
-if TYPE_CHECKING:
-    from kjit.runtime.native import Native
 
 X = torch.tensor([1.0, -2.5, 3.0])
 
@@ -61,15 +57,10 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[list[torch.Tensor], torch.T
 product.register_autograd(_backward, setup_context=_setup)
 
 
-@pytest.fixture(autouse=True, params=["Python", "C++"])
-def way(request: pytest.FixtureRequest, compiled: Native, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(native, "settle", lambda _: None)  # it stays as it is here
-    before = native.in_use()
-    native.use(compiled if request.param == "C++" else None)
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
     calls.clear()
     torch._dynamo.reset()
-    yield request.param
-    native.use(before)
 
 
 def torch_compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from forked import Forks, forks
@@ -20,20 +20,16 @@ from warm import begin, warm_up
 
 from kjit.engine import bundle_writer, pool
 from kjit.engine.cache.store import Store
-from kjit.runtime import LAYOUT
 from kjit.runtime.load import BUNDLE
 from kjit.spec import Spec, Target, Variant
 
-if TYPE_CHECKING:
-    from kjit.runtime.native import Native
-
 pytestmark = pytest.mark.usefixtures("records")
 
-ROOT = {"kjit", "kjit.env", "kjit.runtime", "kjit.runtime.exported", "kjit.runtime.load", "kjit.spec"}
+ROOT = {"kjit", "kjit.env", "kjit.runtime", "kjit.runtime.load", "kjit.spec"}
 VERSION = {"kjit._version"} if importlib.util.find_spec("kjit._version") is not None else set()  # only where installed
 ITSELF = {"kjit"}  # which names the rest
 CACHE = ROOT | {"kjit.runtime.recall"}
-DECLARED = CACHE | {"kjit.runtime.declared", "kjit.runtime.native"}
+DECLARED = CACHE | {"kjit.runtime.declared", "kjit.runtime.stand_in"}
 OP = DECLARED | {"kjit.runtime.op_call", "kjit.runtime.torch_op"}
 
 _WRAPPER = """
@@ -117,7 +113,7 @@ added = sorted(set(sys.modules) - before)
 print(json.dumps({
     "answer": number,
     "kjit": [name for name in sys.modules if name.partition(".")[0] == "kjit"],
-    "others": [name for name in added if name.partition(".")[0] not in ("kjit", "kernels", "kjit_eager_calls")],
+    "others": [name for name in added if name.partition(".")[0] not in ("kjit", "kernels")],
     "made": made,
 }))
 """
@@ -141,12 +137,11 @@ class Walk:
 
 
 @pytest.fixture(scope="module")
-def walk(tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path, compiled: Native) -> Iterator[Walk]:
-    del compiled  # what runs eager calls is in the shared cache
+def walk(tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path) -> Iterator[Walk]:
     home = tmp_path_factory.mktemp("thin")
     cache = home / "cache"
     warm_up(simulator=True)
-    begin(cache, _shared_cache, "cpu/eager_calls")
+    begin(cache, _shared_cache)
     own = {"KJIT_CACHE_DIR": str(cache), "KJIT_SHARED_CACHE_DIR": "", "KJIT_LOG": "", "KJIT_SIM": ""}
     for path, text in (
         ("pyproject.toml", ""),
@@ -201,13 +196,6 @@ def test_so_does_what_came_from_a_shared_cache(walk: Walk, tmp_path: Path) -> No
     said = walk.run("op", **caches)
     assert set(said["kjit"]) == OP
     assert said["made"] == []
-
-
-def test_nothing_is_derived_for_what_runs_eager_calls_where_it_was_never_built(walk: Walk, tmp_path: Path) -> None:
-    own = {"KJIT_CACHE_DIR": str(tmp_path / "own")}
-    walk.run("declared", fills=True, **own)
-    shutil.rmtree(tmp_path / "own" / LAYOUT / "cpu" / "eager_calls", ignore_errors=True)
-    assert set(walk.run("op", **own)["kjit"]) == OP
 
 
 def test_so_does_a_bundle(walk: Walk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,12 @@
 # ruff: noqa: ARG001 (signatures are what is tested here, not bodies)
 from __future__ import annotations
 
+import gc
 import importlib
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import kjit
 from kjit.errors import KjitError, UsageError
 from kjit.ops.add_constant import add_constant
-from kjit.runtime import native
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from kjit.runtime.native import Native
 
 # Plain Python functions stand in for kernels: what is tested here is the way to them.
 calls: list[str] = []
@@ -68,15 +68,10 @@ def halves(
     return low, high
 
 
-@pytest.fixture(autouse=True, params=["Python", "C++"])
-def _fresh(request: pytest.FixtureRequest, compiled: Native, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(native, "settle", lambda _: None)  # it stays as it is here
-    before = native.in_use()
-    native.use(compiled if request.param == "C++" else None)
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
     calls.clear()
     torch._dynamo.reset()
-    yield
-    native.use(before)
 
 
 @pytest.fixture(params=["eager", "aot_eager"])
@@ -749,6 +744,23 @@ def test_a_function_of_before_a_module_was_run_again_calls_the_op_of_today(
         x.grad = None
         function(x).sum().backward()
         assert torch.equal(x.grad, torch.full_like(X, 3))
+
+
+def test_an_op_that_is_gone_is_forgotten() -> None:
+    def make() -> Any:
+        @kjit.torch_op("kjit_tests::gone", outputs=_empty)
+        def gone(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+            return _empty(x) if out is None else out
+
+        return gone
+
+    op = make()
+    op(X)
+    kernel = weakref.ref(op.__wrapped__)
+    del op
+    make()  # PyTorch keeps the op of a name, and what it calls, until there is another one
+    gc.collect()
+    assert kernel() is None
 
 
 def test_a_name_that_another_function_has_is_refused() -> None:

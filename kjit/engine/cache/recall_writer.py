@@ -10,9 +10,6 @@ that it can contain are not sufficient:
 - kjit's own code has changed since this process started, and may differ from what it runs;
 - the artifact is not in the user's own cache (but in a temporary or shared one).
 
-Headers of a package that are for its libraries (`Installed`) are represented by these, if they are older than this
-process: it may otherwise have loaded others.
-
 A cache that cannot be written has no new records. Records are deleted only along with artifacts.
 """
 
@@ -24,10 +21,10 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kjit.engine.cache import limit
 from kjit.engine.cache.artifact import RECORD, Artifact, Record, match
@@ -55,41 +52,18 @@ _CLOCK_STEP_NS = 2_000_000_000
 _log = logging.getLogger("kjit")
 
 
-class Installed(NamedTuple):
-    """Installed packages whose headers are for their libraries: while the libraries are unchanged, a module compiled
-    with the headers fits them.
-
-    Attributes:
-        includes: the folders of the headers.
-        libraries: the paths of the libraries.
-    """
-
-    includes: tuple[str, ...]
-    libraries: tuple[str, ...]
-
-
-def remember(
-    variant: Variant,
-    store: Store,
-    artifact: Artifact,
-    *,
-    name: str | None = None,
-    installed: Installed | None = None,
-) -> None:
+def remember(variant: Variant, store: Store, artifact: Artifact) -> None:
     """Record that `artifact` serves `variant`, if all conditions for that can be recorded.
 
     Args:
         store: the user's own cache.
-        name: the name of the record, if it is not derived from the variant.
-        installed: packages of which the record has the states of the libraries instead of those of the headers.
     """
     root = os.fspath(store.root)
     if store.is_shared or not artifact.path.startswith(f"{root}/{LAYOUT}/"):
         return
     try:
-        if name is None:
-            name = recall.request(recall.words_of(variant), variant.target.kind, root)
-        record = None if name is None or not _is_own_code_known() else _record(variant, artifact, root, installed)
+        name = recall.request(recall.words_of(variant), variant.target.kind, root)
+        record = None if name is None or not _is_own_code_known() else _record(variant, artifact, root)
         if record is not None and name is not None:
             _write(root, name, recall.sealed(record, name))
     except (OSError, OverflowError, KjitError) as error:
@@ -97,14 +71,13 @@ def remember(
         _log.debug("%s is not recorded for recall: %s", variant.label, error)
 
 
-def _record(variant: Variant, artifact: Artifact, root: str, installed: Installed | None) -> tuple[Any, ...] | None:
+def _record(variant: Variant, artifact: Artifact, root: str) -> tuple[Any, ...] | None:
     """The fields of a record; None if they are not sufficient."""
-    libraries = [] if installed is None else [_stamp_of_used(path) for path in installed.libraries]
     toolchain = Toolchain.for_target(variant.target)
     answers = toolchain.looks()
     spec = variant.spec
     key = Key.of(variant, toolchain)
-    if answers is None or None in libraries or _has_files_of_options(spec, toolchain):
+    if answers is None or _has_files_of_options(spec, toolchain):
         return None
     found = match(artifact.path, key, own_users())
     if isinstance(found, str) or found.is_outdated:
@@ -112,8 +85,8 @@ def _record(variant: Variant, artifact: Artifact, root: str, installed: Installe
     record, where = found.record, key.anchors.absolute
     assert isinstance(record, Record)  # of `match`
     reads = record.reads
-    headers = _outside(installed, [(where(row.anchor, row.path), *row[2:]) for row in reads.headers])
-    folders = _outside(installed, [(where(row.anchor, row.path), row.inode, row.ctime_ns) for row in reads.folders])
+    headers: list[tuple[Any, ...]] = [(where(row.anchor, row.path), *row[2:]) for row in reads.headers]
+    folders = [(where(row.anchor, row.path), row.inode, row.ctime_ns) for row in reads.folders]
     sought = tuple((where(row.anchor, row.path), row.is_there) for row in reads.sought)
     dated = [look for look in answers if look[0] == recall.DATED]
     if any(row[0] is None for row in (*headers, *folders, *sought)):
@@ -128,26 +101,8 @@ def _record(variant: Variant, artifact: Artifact, root: str, installed: Installe
         *recall.packed(headers),
         recall.flat(folders),
         recall.flat(sought),
-        tuple(dict.fromkeys((*answers, *key.anchors.asked, *libraries))),
+        tuple(dict.fromkeys((*answers, *key.anchors.asked))),
     )
-
-
-def _outside(installed: Installed | None, rows: Iterable[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
-    """The rows whose first field is a path outside the headers of these packages."""
-    includes = () if installed is None else tuple(f"{folder}/" for folder in installed.includes)
-    return tuple(row for row in rows if not f"{row[0]}/".startswith(includes))
-
-
-def _stamp_of_used(library: str) -> recall.Look | None:
-    """The state of a library that this process has loaded; None if the file may be a newer one.
-
-    Raises:
-        OSError: there is no such file.
-    """
-    status = os.stat(library)
-    if status.st_ctime_ns >= STARTED_NS - _CLOCK_STEP_NS:
-        return None
-    return recall.STAMP, library, status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _has_files_of_options(spec: Spec, toolchain: Toolchain) -> bool:

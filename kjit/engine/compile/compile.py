@@ -251,10 +251,8 @@ def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
     return [*compiled, (link, log)]
 
 
-# An export, an entry point for Python, or a registration of functions with tvm-ffi or torch on load.
-_OFFERED = re.compile(
-    rb"\0(?:__tvm_ffi_(?!_library_|_kjit_)|PyInit_|TVMFFIFunctionSetGlobal|TVMFFITypeRegister|_ZN5torch7Library)"
-)
+# An export, or a registration of functions with tvm-ffi or torch on load.
+_OFFERED = re.compile(rb"\0(?:__tvm_ffi_(?!_library_)|TVMFFIFunctionSetGlobal|TVMFFITypeRegister|_ZN5torch7Library)")
 
 
 def _lack_of_exports(spec: Spec, library: Path) -> str:

@@ -31,8 +31,7 @@ from kjit.engine.toolchain.build_flags import EXPORTS_SCRIPT, cxx_flags, link_fl
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Export, Spec
 
-# `PyInit_` is the prefix of modules that Python itself loads (csrc/torch/).
-_EXPORTS = "{ global: __tvm_ffi_*; PyInit_*; local: *; };\n"
+_EXPORTS = "{ global: __tvm_ffi_*; local: *; };\n"
 
 # CUDA's types, by kjit's names and CUDA's, and the headers that define them; each includes the following ones. They
 # take more than half the compile time of an empty kernel. So kjit's headers only declare these types, and a unit

@@ -172,31 +172,12 @@ KJIT_IMPL void note_argument(const TVMFFIAny& value, Position at) {
 }
 #endif
 
-#ifdef KJIT_PRECOMPILED
-LazyBits lazy_bits{};
-#endif
-
-/// The `lazy_bits` that are set on a tensor.
-KJIT_IMPL std::uint64_t lazy_bits_of(const TVMFFIAny& value) {
-  if (value.type_index != kTVMFFITensor) return 0;
-  if (reinterpret_cast<std::uintptr_t>(value.v_obj->deleter) != lazy_bits.object_deleter) return 0;
-  // So this is tvm-ffi's class for a DLPack tensor; if the next deleter is torch's, torch's tensor is stored there.
-  const auto* managed =
-      *reinterpret_cast<DLManagedTensorVersioned* const*>(reinterpret_cast<const DLTensor*>(value.v_obj + 1) + 1);
-  if (reinterpret_cast<std::uintptr_t>(managed->deleter) != lazy_bits.dlpack_deleter) return 0;
-  const char* tensor = *static_cast<const char* const*>(managed->manager_ctx);
-  return *reinterpret_cast<const std::uint64_t*>(tensor + lazy_bits.offset) &
-         (lazy_bits.conjugate | lazy_bits.opposite);
-}
-
-KJIT_IMPL void require_readable(const TVMFFIAny& value, Position at) {
-  const DLTensor& tensor = *tensor_of(value);
-  const std::uint64_t bits = lazy_bits_of(value);
-  if (tensor.data != nullptr && bits == 0) [[likely]] {
+KJIT_IMPL void require_data(const DLTensor& tensor, Position at) {
+  if (tensor.data != nullptr) [[likely]] {
     return;
   }
-  if (host::ShapeView(tensor.shape, static_cast<std::size_t>(tensor.ndim)).Product() != 0)
-    not_readable(at, tensor, bits);
+  const std::int64_t elements = host::ShapeView(tensor.shape, static_cast<std::size_t>(tensor.ndim)).Product();
+  if (elements != 0) without_data(at, elements);
 }
 
 // kTVMFFIBigInt: an integer of more than 64 signed bits. tvm-ffi's headers before 0.1.16 do not define it.
@@ -282,11 +263,12 @@ KJIT_IMPL host::TensorListView tensors_of(const TVMFFIAny& value, Position at) {
   const auto* values = static_cast<const TVMFFIAny*>(list.data);
   for (std::int64_t i = 0; i < list.size; ++i) {
     const Element element{at, named<host::TensorListView>(), Element::kIndex, i, nullptr};
-    if (tensor_of(values[i]) == nullptr) wrong_type(Position(&element), "a tensor", values[i]);
+    const DLTensor* tensor = tensor_of(values[i]);
+    if (tensor == nullptr) wrong_type(Position(&element), "a tensor", values[i]);
 #if KJIT_SIM
     note_argument(values[i], at);
 #endif
-    require_readable(values[i], Position(&element));
+    require_data(*tensor, Position(&element));
   }
   return {values, static_cast<std::size_t>(list.size)};
 }
@@ -295,7 +277,7 @@ KJIT_IMPL host::ffi::Tensor owned_tensor_of(const TVMFFIAny& value, Position at)
   if (value.type_index != kTVMFFITensor) {
     wrong_type(at, tensor_of(value) != nullptr ? "a tensor that can be kept" : "a tensor", value);
   }
-  require_readable(value, at);
+  require_data(*tensor_of(value), at);
   TVMFFIObjectIncRef(value.v_obj);
   return host::ffi::Tensor(value.v_obj);
 }

@@ -499,8 +499,7 @@ constexpr const char* named() noexcept {
 /// `type` is a result of `named`.
 [[noreturn]] KJIT_COLD void not_of_type(Position at, const char* type, const TVMFFIAny& value);
 [[noreturn]] KJIT_COLD void wrong_size(Position at, const char* type, std::int64_t expected, std::int64_t given);
-/// For a tensor that has these `lazy_bits`, or no data.
-[[noreturn]] KJIT_COLD void not_readable(Position at, const DLTensor& tensor, std::uint64_t bits);
+[[noreturn]] KJIT_COLD void without_data(Position at, std::int64_t elements);
 [[noreturn]] KJIT_COLD void out_of_range(Position at, const char* expected, const TVMFFIAny& value);
 [[noreturn]] KJIT_COLD void wrong_count(const char* function, int expected, int given);
 /// Passes the current exception to tvm-ffi, which raises it in Python; returns the export's error code.
@@ -537,24 +536,8 @@ inline const DLTensor* tensor_of(const TVMFFIAny& value) {
   return nullptr;
 }
 
-/// How to find torch's bits for tensors whose memory is not their value (conjugate, negative); all zero if unknown
-/// (kjit/runtime/lazy_bits.py).
-struct LazyBits {
-  std::uintptr_t object_deleter;
-  std::uintptr_t dlpack_deleter;
-  std::size_t offset;
-  std::uint64_t conjugate;
-  std::uint64_t opposite;
-};
-#ifdef KJIT_PRECOMPILED
-extern LazyBits lazy_bits;
-#else
-inline LazyBits lazy_bits{};
-#endif
-
-/// Refuses a tensor that has elements but no memory (freed, a zero tensor of torch, a fake tensor), and one that is the
-/// conjugate or the negative of its memory. `value` is a tensor.
-void require_readable(const TVMFFIAny& value, Position at);
+/// Refuses a tensor that has elements but no memory (freed, a zero tensor of torch, a fake tensor).
+void require_data(const DLTensor& tensor, Position at);
 
 const char* python_type_name(const TVMFFIAny& value);
 
@@ -611,7 +594,7 @@ T argument(const TVMFFIAny& value, Position at) {
     if (tensor == nullptr) [[unlikely]] {
       wrong_type(at, "a tensor", value);
     }
-    require_readable(value, at);
+    require_data(*tensor, at);
     return host::TensorView(tensor);
   } else if constexpr (std::same_as<T, host::ffi::Tensor>) {
     return owned_tensor_of(value, at);

@@ -78,10 +78,6 @@ def read_by(built: Built) -> set[Path]:
     return {Path(path) for path in built.headers}
 
 
-FOR_KJIT = {f"__tvm_ffi__kjit_{name}" for name in ("function_type", "know_lazy_bits", "take")}
-"""The exports that every module also has, for kjit/runtime/native.py."""
-
-
 def symbols(library: Path) -> set[str]:
     out = subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True)
     return {line.split()[-1] for line in out.stdout.splitlines()}
@@ -103,7 +99,7 @@ class TestCpu:
         assert hasattr(ctypes.CDLL(str(built.library)), "__tvm_ffi_answer")
 
     def test_only_exports_are_visible_in_it(self, built: Built) -> None:
-        assert symbols(built.library) == {"__tvm_ffi_answer", *FOR_KJIT}
+        assert symbols(built.library) == {"__tvm_ffi_answer"}
 
     def test_it_holds_what_its_exports_reach_and_keeps_the_names(self, source: Path, staging: Path) -> None:
         source.write_text("#include <cstdint>\nint64_t kept_name() { return 42; }\n")
@@ -158,7 +154,7 @@ class TestWrappers:
             "template <typename T, int kFactor> struct Twice { static T run(T x) { return x * kFactor; } };\n"
         )
         built = build(Spec("twice", cpp_files=[header], cpp_wrappers=[("twice", "Twice<double, 2>::run")]), staging)
-        assert symbols(built.library) == {"__tvm_ffi_twice", *FOR_KJIT}
+        assert symbols(built.library) == {"__tvm_ffi_twice"}
         assert header in read_by(built)
         assert not any(path.parent == staging for path in read_by(built))
 
@@ -239,7 +235,7 @@ class TestCuda:
             "#include <cuda_runtime.h>\nvoid launch(float*);\n" + ANSWER + "void use() { launch(nullptr); }\n"
         )
         built = build(Spec("both", cpp_files=[source], cuda_files=[tmp_path / "fill.cuh"]), staging, "8.0")
-        assert symbols(built.library) == {"__tvm_ffi_answer", *FOR_KJIT}
+        assert symbols(built.library) == {"__tvm_ffi_answer"}
 
     @pytest.mark.parametrize(
         ("type_name", "header"),

@@ -204,7 +204,7 @@ void require(const TVMFFIAny& value, Position at) {
     if constexpr (!AnyValue<T>) {
       constexpr bool kIsClass = std::is_class_v<T>;  // pointers may be null
       if (kIsClass && !takes_none<T>::value && value.type_index == kTVMFFINone) not_of_type(at, named<T>(), value);
-      if (tensor_of(value) != nullptr) require_readable(value, at);
+      if (const DLTensor* tensor = tensor_of(value)) require_data(*tensor, at);
       require_convertible<T>(value, at);
     }
   }

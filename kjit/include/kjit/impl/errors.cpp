@@ -261,18 +261,11 @@ KJIT_IMPL void out_of_range(Position at, const char* expected, const TVMFFIAny& 
   throw PanicError(message, "ValueError");
 }
 
-KJIT_IMPL void not_readable(Position at, const DLTensor& tensor, std::uint64_t bits) {
+KJIT_IMPL void without_data(Position at, std::int64_t elements) {
   Message message;
   append_position(message, at);
-  const std::int64_t elements = host::ShapeView(tensor.shape, static_cast<std::size_t>(tensor.ndim)).Product();
-  if (bits == 0) {
-    message << " is a tensor of " << elements << (elements == 1 ? " element" : " elements")
-            << " without data: its memory was freed, or it never had any";
-  } else {
-    const bool is_conjugate = (bits & lazy_bits.conjugate) != 0;
-    message << " is the " << (is_conjugate ? "conjugate" : "opposite") << " of what lies in memory"
-            << (is_conjugate ? "; pass what resolve_conj() makes of it" : "; pass what resolve_neg() makes of it");
-  }
+  message << " is a tensor of " << elements << (elements == 1 ? " element" : " elements")
+          << " without data: its memory was freed, or it never had any";
   throw PanicError(message, "RuntimeError");
 }
 
