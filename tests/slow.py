@@ -36,6 +36,7 @@ SLOW = (
     "tests/engine/toolchain/test_nvrtc.py",
     "tests/examples/",
     "tests/gpu/",
+    "tests/meaning/",
     "tests/ops/test_activation.py",
     "tests/ops/test_hicache.py",
     "tests/ops/test_kv_cache.py",

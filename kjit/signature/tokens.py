@@ -61,7 +61,8 @@ class Part:
 
     def _parsed(self, tokens: list[TokenInfo]) -> tuple[ast.expr, ast.expr | None]:
         """The type and the default, by Python's grammar."""
-        python, self._columns = "_:", [self.column, self.column]
+        python = "_:"
+        self._columns = [self.column, self.column]
         for token in tokens:
             spelled = "()]" if python.endswith("[ ") and token.string == "]" else token.string
             python += f"{spelled} "

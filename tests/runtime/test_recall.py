@@ -26,7 +26,7 @@ from kjit.engine.cache.artifact import write_record
 from kjit.engine.cache.store import Store
 from kjit.engine.key import headers
 from kjit.engine.key.key import Key
-from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.toolchain import Toolchain, _discover
 from kjit.runtime import LAYOUT, load, recall
 from kjit.spec import Spec, Target, Variant
 
@@ -102,6 +102,7 @@ def unrecorded(built: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Op
     """The op in a new place, whose dates count as old: only the kernel sets those."""
     if Toolchain.for_target(CPU).cxx.may_change:
         pytest.skip("the C++ compiler is a script that may run another one the next time: nothing is recalled")
+    _discover.cache_clear()  # an earlier test may have found it with a cache that has gone since
     monkeypatch.setattr(recall, "_SETTLING_NS", 0)
     monkeypatch.setattr(recall_writer, "_is_own_code_known", lambda: True)  # who edits kjit runs its tests at once
     shutil.copytree(built.home, tmp_path / "home")
@@ -584,7 +585,7 @@ def traced(target: str, source: Path, include: Path) -> dict[str, Any]:
     import builtins, json, os, sys
     from kjit.engine import miss
     from kjit.engine.key.key import Key
-    from kjit.engine.toolchain.toolchain import Toolchain
+    from kjit.engine.toolchain.toolchain import Toolchain, _discover
     from kjit.runtime import recall
     from kjit.spec import Spec, Target, Variant
     target = {{"cpu": Target.cpu(), "sim": Target.sim(), "cuda": Target.cuda("9.0a")}}[{target!r}]
@@ -717,7 +718,7 @@ def test_all_code_that_derives_keys_is_compared(tmp_path: Path) -> None:
         import os, sys
         import kjit
         from kjit.engine.key.key import Key
-        from kjit.engine.toolchain.toolchain import Toolchain
+        from kjit.engine.toolchain.toolchain import Toolchain, _discover
         from kjit.runtime import recall
         from kjit.spec import Spec, Target, Variant
 

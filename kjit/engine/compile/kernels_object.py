@@ -43,7 +43,7 @@ _UNDEFINED = 0
 _SYMTAB, _STRTAB, _RELA, _NOBITS, _GROUP = 2, 3, 4, 8, 17
 _OF_ROW = re.compile(r"_ZZ(?P<encoding>.+)E11kjit_kernel(?:_\d+)?")
 _PLAIN = re.compile(r"(?P<length>\d+)(?P<name>\w+)")
-_PARAMETER = 0x1704  # EIATTR_KPARAM_INFO, a record with its size
+_PARAMETER, _BANK = 0x1704, 0x0A04  # EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK, records with their sizes
 
 # Functions of CUDA's runtime that take a variable, or a kernel in a structure, by its address: only nvcc registers it.
 _BY_ADDRESS = re.compile(
@@ -180,13 +180,15 @@ class Kernel:
     Attributes:
         symbol: its name in the cubin.
         parameters: the offset and the size of each parameter.
+        start: the position of the parameters in their bank of memory, where those of large alignment are aligned.
     """
 
-    __slots__ = ("parameters", "symbol")
+    __slots__ = ("parameters", "start", "symbol")
 
-    def __init__(self, symbol: str, parameters: tuple[tuple[int, int], ...]) -> None:
+    def __init__(self, symbol: str, parameters: tuple[tuple[int, int], ...], start: int = 0) -> None:
         self.symbol = symbol
         self.parameters = parameters
+        self.start = start
 
 
 def kernels_of(cubin: bytes) -> dict[str, Kernel]:
@@ -209,7 +211,7 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
             name = common_name(each.name)
             if name in found:
                 raise ValueError(f"{each.name} and {found[name].symbol} have one name in host code")
-            found[name] = Kernel(each.name, tuple(_parameters(content)))
+            found[name] = Kernel(each.name, *_parameters(content))
     return found
 
 
@@ -223,17 +225,19 @@ def with_own_names(cubin: bytes) -> bytes:
     return bytes(changed)
 
 
-def _parameters(information: bytes) -> list[tuple[int, int]]:
-    """The offset and the size of each parameter, from the `.nv.info` section of a kernel."""
+def _parameters(information: bytes) -> tuple[tuple[tuple[int, int], ...], int]:
+    """The offset and the size of each parameter, and the position of them all, from the `.nv.info` section of a kernel."""
     found: dict[int, tuple[int, int]] = {}
-    at = 0
+    at = start = 0
     while at + 4 <= len(information):
         kind, size = struct.unpack_from("<HH", information, at)
         if kind == _PARAMETER:
             number, offset, packed = struct.unpack_from("<HHI", information, at + 8)
             found[number] = offset, packed >> 18
+        elif kind == _BANK:
+            (start,) = struct.unpack_from("<H", information, at + 8)
         at += 4 + (size if kind & 0xFF == 4 else 0)
-    return [found[number] for number in sorted(found)]
+    return tuple(found[number] for number in sorted(found)), start
 
 
 class Row:
@@ -276,13 +280,13 @@ def rows_of(host: bytes) -> list[Row]:
     return rows
 
 
-def offsets_of(parameters: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The offset and the size of each parameter, from sizes and alignments."""
+def offsets_of(parameters: Sequence[tuple[int, int]], start: int = 0) -> list[tuple[int, int]]:
+    """The offset and the size of each parameter, from sizes and alignments, after the address `start`."""
     found = []
-    end = 0
+    end = start
     for size, alignment in parameters:
         end = -(-end // alignment) * alignment
-        found.append((end, size))
+        found.append((end - start, size))
         end += size
     return found
 
@@ -336,7 +340,7 @@ def assembly(paths: Sequence[str], kernels: Sequence[tuple[str, str, Sequence[st
 
 def mismatch(row: Row, kernel: Kernel) -> str:
     """The first difference between a kernel's parameters in both halves; empty if there is none."""
-    here, there = offsets_of(row.parameters), [*kernel.parameters]
+    here, there = offsets_of(row.parameters, kernel.start), [*kernel.parameters]
     if here == there:
         return ""
     differing = [pair for pair in enumerate(itertools.zip_longest(here, there)) if pair[1][0] != pair[1][1]]

@@ -171,6 +171,12 @@ def test_parameters_are_placed_one_after_another(sizes: list[tuple[int, int]], o
     assert offsets_of(sizes) == offsets
 
 
+def test_a_parameter_of_large_alignment_is_aligned_in_memory_and_not_behind_the_first_one() -> None:
+    tensor_map = (128, 64)
+    assert offsets_of([(1, 1), tensor_map, (8, 8)], 0x210) == [(0, 1), (48, 128), (176, 8)]
+    assert offsets_of([tensor_map], 0x210) == [(48, 128)]
+
+
 @pytest.mark.parametrize(
     ("host", "device", "difference"),
     [
@@ -203,7 +209,7 @@ def test_parameters_of_a_cubin_are_read_whatever_their_order() -> None:
 
     other = struct.pack("<HH", 0x1903, 24), struct.pack("<HHII", 0x0A04, 8, 3, 0x00180160)
     content = b"".join([other[0], parameter(1, 8, 16), other[1], parameter(0, 0, 4)])
-    assert _parameters(content) == [(0, 4), (8, 16)]
+    assert _parameters(content) == (((0, 4), (8, 16)), 0x160)
 
 
 def test_a_kernel_whose_calls_are_all_inlined_has_a_row_without_an_address() -> None:

@@ -362,6 +362,20 @@ def test_a_kernel_and_its_parameter_may_be_called_pow(tmp_path: Path) -> None:
     assert [each.kernel for each in built.resources] == ["own::pow<float>"]
 
 
+@pytest.mark.usefixtures("without_nvcc")
+@pytest.mark.parametrize("arch", ["8.0", "9.0a", "12.0"])
+def test_a_kernel_may_have_parameters_of_large_alignment(arch: str, tmp_path: Path) -> None:
+    """As descriptors of the tensor memory accelerator are (CUtensorMap)."""
+    source = """struct alignas(64) Map { unsigned long long opaque[16]; };
+    struct alignas(128) Wide { char of[128]; };
+    __global__ void fill(const __grid_constant__ Map map, int n, Wide wide, char last) {}
+    __global__ void copy(int n, const __grid_constant__ Map map) {}
+    void launch(int64_t) { fill<<<1, 1>>>({}, 1, {}, 'a'); copy<<<1, 1>>>(1, {}); }
+    """
+    built = build(source, tmp_path, target=Target.cuda(arch))
+    assert {each.kernel for each in built.resources} == {"fill", "copy"}
+
+
 class TestTwoUnits:
     """A module of two sources that are compiled each by itself."""
 
