@@ -226,7 +226,7 @@ def with_own_names(cubin: bytes) -> bytes:
 
 
 def _parameters(information: bytes) -> tuple[tuple[tuple[int, int], ...], int]:
-    """The offset and the size of each parameter, and the position of them all, from the `.nv.info` section of a kernel."""
+    """The offset and size of each parameter, and where the first may be, from the `.nv.info` section of a kernel."""
     found: dict[int, tuple[int, int]] = {}
     at = start = 0
     while at + 4 <= len(information):
