@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,9 @@ MAKEFILE = "run: program\n\t$(LAUNCHER) ./program seven\n"
 
 
 @pytest.fixture(scope="module")
-def tool() -> Any:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-    try:
-        import programs
-        import programs_built
-        import programs_output
-    finally:
-        sys.path.pop(0)
-    programs.built, programs.output = programs_built, programs_output
+def tool(import_tool: Callable[[str], Any]) -> Any:
+    programs = import_tool("programs")
+    programs.built, programs.output = import_tool("programs_built"), import_tool("programs_output")
     return programs
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,8 @@ esac
 
 
 @pytest.fixture(scope="module")
-def tool() -> Any:
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        import test_range
-    finally:
-        sys.path.pop(0)
-    return test_range
+def tool(import_tool: Callable[[str], Any]) -> Any:
+    return import_tool("test_range")
 
 
 @pytest.fixture

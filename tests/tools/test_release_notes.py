@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,13 +28,8 @@ CHANGELOG = """# Changelog
 
 
 @pytest.fixture(scope="module")
-def tool() -> Any:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-    try:
-        import release_notes
-    finally:
-        sys.path.pop(0)
-    return release_notes
+def tool(import_tool: Callable[[str], Any]) -> Any:
+    return import_tool("release_notes")
 
 
 @pytest.mark.parametrize(("version", "expected"), [("0.2.0", "### Added\n\n- second\n"), ("0.1.0", "- first\n")])

@@ -46,16 +46,19 @@ _TOKEN = re.compile(
 _CLOSES = {"(": ")", "[": "]", "{": "}"}
 _BRACKET = re.compile(rf"{_STRING}|(?<![\w$]){_NUMBER}|[][(){{}}]|^\#.*$", re.MULTILINE)
 
-# CUDA's word, which cannot be a macro, as the C++ library has it in attributes.
-_NOINLINE = re.compile(r"(?<![\w(,])__noinline__(?![\w),])")
+# What only CUDA's compilers know in the head of a function.
+# (`__noinline__` cannot be a macro, as the C++ library has it in attributes.)
+_OF_HEAD = re.compile(
+    r"(?P<bounds>__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\()"
+    r"|(?P<noinline>(?<![\w(,])__noinline__(?![\w),]))"
+)
 # CUDA's annotations after preprocessing, launches, and what separates statements.
 _SITE = re.compile(
     rf"{_STRING}|(?<![\w$]){_NUMBER}|^\#.*$"
     # Annotations of a deduction guide, which the C++ compiler rejects there.
     r"|(?P<guide>(?:__attribute__\(\((?:host|device)\)\)\s*)+(?=(?:explicit\s+)?\w+\s*\([^;{}]*\)\s*->))"
     r"|(?P<annotation>__attribute__\(\((?P<space>global|device|managed)\)\))"
-    r"|(?P<bounds>__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\()"
-    rf"|(?P<noinline>{_NOINLINE.pattern})"
+    rf"|{_OF_HEAD.pattern}"
     r"|(?P<launch><<<)|(?P<end>[;{}])",
     re.MULTILINE,
 )
@@ -63,7 +66,6 @@ _CANDIDATE = re.compile(
     r"\(\((?:global|device|managed)\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<"
 )
 _CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<|\)\s*->")
-_BOUNDS = re.compile(r"__attribute__\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(")
 # Headers of the C library that only add checks to its functions, with builtins of GCC (_FORTIFY_SOURCE).
 _FORTIFIED = re.compile(
     r"/bits/(?:strings?_fortified|\w+2(?:-decl)?|stdlib|unistd(?:-decl)?|syslog|error|setjmp2|wchar2(?:-decl)?)\.h$"
@@ -81,6 +83,7 @@ _WITH_ARGUMENT = frozenset(
     ("decltype", "alignas", "__attribute__", "__attribute", "explicit", "requires", "noexcept", "typeof", "__typeof__")
 )
 _LAMBDA = re.compile(r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)", re.MULTILINE)
+# The flags of a line marker in one of CUDA's headers, or of the C library's.
 _OF_SYSTEM = " 3 4"
 # Line markers and line ends: all that remains of removed text.
 _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
@@ -102,8 +105,6 @@ _OF_LIBRARY = re.compile(r"/c\+\+/|/cuda/std/")
 _FRIEND = re.compile(r"\bfriend class (thrust::\w+;)")
 # In GCC's <ranges>, a default member initializer of an inner class that NVRTC rejects.
 _OF_ITSELF = "_OuterIter _M_i = _OuterIter();"
-_VECTOR_TYPES = re.compile(r"/vector_types\.h$")
-_CUDAS_MATH = re.compile(r"/crt/math_functions\.h$")
 
 
 class NotUnderstoodError(Exception):
@@ -182,9 +183,9 @@ def device_half(unit: str) -> str:
 
 def _without_clashes(file: str, text: str) -> str:
     """The text of a header without what NVRTC declares itself, and without GCC's keywords that no macro can replace."""
-    if _CUDAS_MATH.search(file):
+    if file.endswith("/crt/math_functions.h"):
         return math_names.without_builtins(text)
-    if _VECTOR_TYPES.search(file):
+    if file.endswith("/vector_types.h"):
         return _VECTOR.sub(lambda match: match[0] if _DIM3.search(match[0]) else "\n" * match[0].count("\n"), text)
     if _FORTIFIED.search(file):
         return "\n" * text.count("\n")
@@ -294,12 +295,16 @@ class _HostHalf:
             return
         # A member that is defined outside its class cannot be declared there again.
         begin = max(self._statement, self._start) if found.is_member else found.body
-        self._without_noinline(position, begin)
+        self._clean_head(position, begin)
         self._replace(begin, found.end, ";")
 
-    def _without_noinline(self, begin: int, end: int) -> None:
-        for match in _NOINLINE.finditer(self._unit, begin, end):
-            self._replace(match.start(), match.end(), "")
+    def _clean_head(self, begin: int, end: int) -> None:
+        """Remove what only CUDA's compilers know from the head of a function."""
+        for found in _OF_HEAD.finditer(self._unit, begin, end):
+            if found["bounds"]:
+                self._remove_attribute(found.start())
+            else:
+                self._replace(found.start(), found.end(), "")
 
     def _instantiation(self, position: int) -> None:
         """Remove an explicit instantiation of a device function, which has no definition."""
@@ -318,9 +323,7 @@ class _HostHalf:
         found = _function(self._unit, position)
         if found is None:
             return  # a declaration
-        for bounds in _BOUNDS.finditer(self._unit, position, found.parameters):
-            self._remove_attribute(bounds.start())
-        self._without_noinline(position, found.parameters)
+        self._clean_head(position, found.parameters)
         tokens = list(_tokens(self._unit, found.parameters + 1, found.close))
         after = next(_tokens(self._unit, found.close + 1, found.body + 1), None)
         is_in_parentheses = after is not None and after[1] == "("  # its name

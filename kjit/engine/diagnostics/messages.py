@@ -57,8 +57,8 @@ _DRIVER = re.compile(
     r"(?:\S*/)?(?P<tool>\S*[gc]\+\+\S*|gcc\S*|clang\S*|cc1plus|collect2|nvcc|cudafe\+\+|cicc|fatbinary|nvlink|<command-line>)"
     r"(?:: (?:(?:fatal )?error|(?P<gnu>warning)): | (?:fatal|error|(?P<nvcc>warning))\s*: )(?P<text>.*)"
 )
-# Messages of nvcc's parts without a name of the program.
 _NOT_FOR_DEVICE = re.compile(r"Unresolved extern function '(?P<name>[^']+)'")
+# Messages of nvcc's parts without a name of the program.
 _NAMELESS = re.compile(r"(?:fatal|error|(?P<warning>warning))\s*: (?P<text>.*)|Command-line error: (?P<edg>.*)")
 # nvcc runs its host compiler first, to identify it.
 _NO_HOST_COMPILER = re.compile(r"(?P<path>\S.*): No such file or directory|sh: (?:\d+: )?(?P<name>.*): not found")

@@ -911,9 +911,6 @@ KJIT_FOR_ALL constexpr int popcount(unsigned long long x) {
 KJIT_FOR_ALL constexpr int popcount(unsigned x) {
   return __builtin_is_constant_evaluated() ? popcount(static_cast<unsigned long long>(x)) : __popc(x);
 }
-KJIT_FOR_ALL constexpr int popcount(unsigned long x) {
-  return popcount(static_cast<unsigned long long>(x));
-}
 /// The number of the lowest bit that is set, from 1; 0 of zero.
 KJIT_FOR_ALL constexpr int ffs(unsigned long long x) {
   if (!__builtin_is_constant_evaluated()) return __ffsll(x);
