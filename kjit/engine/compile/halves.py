@@ -71,7 +71,7 @@ _FORTIFIED = re.compile(
     r"/bits/(?:strings?_fortified|\w+2(?:-decl)?|stdlib|unistd(?:-decl)?|syslog|error|setjmp2|wchar2(?:-decl)?)\.h$"
 )
 # Arrays without elements at the ends of structures in the C library's headers.
-_FLEXIBLE = re.compile(r"^([ \t]+(?:__extension__ )?(?:unsigned )?char \w+ *)\[0?\];", re.MULTILINE)
+_FLEXIBLE = re.compile(r"^([ \t]+(?!(?:extern|return)\b)(?:\w+ )+\**\w+ *)\[0?\];", re.MULTILINE)
 _OF_C_LIBRARY = re.compile(r"^/usr/include/(?!c\+\+/).*\.h$")
 # Declarations of functions of the C++ library, without the library's `constexpr`.
 _REDECLARED = re.compile(
@@ -95,6 +95,8 @@ _VECTOR = re.compile(
 _DIM3 = re.compile(r"\bdim3\b")
 _PACK = re.compile(r"(\w+)<(?:(\w+), *)?__integer_pack\(((?:[^()]|\([^()]*\))*)\)\.\.\.>")
 _COMPLEX = re.compile(r"__complex__\s+(float|double|long double)\b")
+# A type that the C library defines for clang.
+_CFLOAT = "typedef _Complex float __cfloat128 __attribute__ ((__mode__ (__TC__)));"
 # Values of enumerations in GCC 15's <ios>, with an attribute that NVRTC rejects there; GCC's type of a literal.
 _UNUSED_VALUE = re.compile(r"(_S_\w+) __attribute__\(\(__unused__\)\) =")
 _BFLOAT = re.compile(r"(?:__)?decltype\(0\.0bf16\)")
@@ -202,7 +204,7 @@ def _without_clashes(file: str, text: str) -> str:
     if "/thrust/" in file:
         text = _FRIEND.sub(r"friend \1", text)
     if _OF_C_LIBRARY.match(file):
-        text = _FLEXIBLE.sub(r"\1[1];", text)
+        text = _FLEXIBLE.sub(r"\1[1];", text).replace(_CFLOAT, "")
     return text.replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};") if _OF_ITSELF in text else text
 
 

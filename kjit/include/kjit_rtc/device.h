@@ -60,6 +60,7 @@
 #define __reference_constructs_from_temporary(...) (::kjit_rtc::constructs_from_temporary<__VA_ARGS__>)
 #define __reference_converts_from_temporary(...) (::kjit_rtc::converts_from_temporary<__VA_ARGS__>)
 #define __type_pack_element ::kjit_rtc::type_pack_element
+#define __make_integer_seq ::kjit_rtc::typed_sequence
 
 #define __builtin_offsetof(type, member) (__INTADDR__(&static_cast<type*>(0)->member))
 
@@ -91,6 +92,7 @@
 #define __builtin_nans(payload) __builtin_bit_cast(double, 0x7ff4000000000000ull)
 #define __builtin_nansl(payload) static_cast<long double>(__builtin_nans(payload))
 #define __builtin_nansq(payload) static_cast<__float128>(__builtin_nans(payload))
+#define __builtin_nansf128(payload) __builtin_nansq(payload)
 
 // Functions of the C library, which the unit declares. (Of double: the library also calls them with integers.)
 #define __builtin_acos(x) ::acos(static_cast<double>(x))
@@ -359,7 +361,7 @@ KJIT_FOR_ALL constexpr unsigned long long payload(const char* text) {
 
 template <typename T>
 KJIT_FOR_ALL constexpr T magnitude(T x) {
-  if (__builtin_is_constant_evaluated()) return x < T(0) ? -x : x;
+  if (__builtin_is_constant_evaluated()) return x < T(0) ? static_cast<T>(-x) : x;
   if constexpr (sizeof(T) == sizeof(float)) {
     return ::fabsf(x);
   } else {
@@ -837,15 +839,18 @@ template <template <unsigned long...> typename To, typename T, T... kValues>
 struct Untyped<To, Sequence<T, kValues...>> {
   using type = To<kValues...>;
 };
-/// `To<T, 0, 1, ..., kCount - 1>`, which GCC's library writes as `To<T, __integer_pack(kCount)...>`.
+/// `To<T, 0, 1, ..., kCount - 1>`: clang's `__make_integer_seq`, and in GCC's library `To<T, __integer_pack(kCount)...>`.
 template <template <typename T, T...> typename To, typename T, T kCount>
 using typed_sequence = typename Typed<To, typename Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
 /// `To<0, 1, ..., kCount - 1>`.
 template <template <unsigned long...> typename To, unsigned long kCount>
 using sequence = typename Untyped<To, typename Counted<unsigned long, kCount>::type>::type;
 
-/// GCC's type for bfloat16, without arithmetic.
+/// GCC's types of 16 bits, without arithmetic.
 struct alignas(2) Bfloat {
+  unsigned short bits;
+};
+struct alignas(2) Float16 {
   unsigned short bits;
 };
 

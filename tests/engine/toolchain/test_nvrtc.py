@@ -328,6 +328,34 @@ def test_pipelines_need_no_nvcc(tmp_path: Path) -> None:
     assert build(source, tmp_path, target=Target.cuda("8.0")).compiler.startswith("NVRTC ")
 
 
+# Of C++98 to C++26; those for the host that refuse to be included elsewhere (<stdatomic.h>) are not asked for.
+STANDARD_HEADERS = """
+    algorithm any array atomic barrier bit bitset cassert ccomplex cctype cerrno cfenv cfloat charconv chrono cinttypes
+    climits clocale cmath codecvt compare complex concepts condition_variable coroutine csetjmp csignal cstdarg cstddef
+    cstdint cstdio cstdlib cstring ctime cuchar cwchar cwctype debugging deque exception execution expected filesystem
+    flat_map flat_set format forward_list fstream functional future generator inplace_vector initializer_list iomanip
+    ios iosfwd iostream istream iterator latch limits list locale map mdspan memory memory_resource mutex new numbers
+    numeric optional ostream print queue random ranges ratio regex scoped_allocator semaphore set shared_mutex
+    source_location span spanstream sstream stack stacktrace stdexcept stdfloat stop_token streambuf string string_view
+    syncstream system_error text_encoding thread tuple type_traits typeindex typeinfo unordered_map unordered_set
+    utility valarray variant vector version
+""".split()
+
+
+@pytest.mark.usefixtures("without_nvcc")
+def test_every_header_of_the_c_plus_plus_library_compiles(tmp_path: Path) -> None:
+    """A header that the compiler of the host lacks is left out, so that each version is asked for what it brings."""
+    includes = [f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n" for name in STANDARD_HEADERS]
+    source = f"""{"".join(includes)}
+    __global__ void fill(float* x, int n) {{ x[0] = n; }}
+    void launch(int64_t) {{ fill<<<1, 1>>>(static_cast<float*>(nullptr), 1); }}
+    #ifdef __cpp_lib_format
+    std::string text() {{ return std::format("{{}} {{}} {{}}", 1.0f, 2.0, 3.0L); }}
+    #endif
+    """
+    assert build(source, tmp_path, target=Target.cuda("8.0")).compiler.startswith("NVRTC ")
+
+
 @pytest.mark.usefixtures("without_nvcc")
 def test_functions_of_integers_and_of_two_types_are_the_c_plus_plus_librarys(tmp_path: Path) -> None:
     """Both halves evaluate the assertions: the host half with the library itself."""
