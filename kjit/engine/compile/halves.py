@@ -85,6 +85,9 @@ _WITH_ARGUMENT = frozenset(
 _LAMBDA = re.compile(r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)", re.MULTILINE)
 # The flags of a line marker in one of CUDA's headers, or of the C library's.
 _OF_SYSTEM = " 3 4"
+# The flags 1 and 2 of a line marker, for the beginning and the end of an included file. NVRTC believes them, and reads
+# text twice where 30 files include each other: it makes room by closing the outermost, and opens it again.
+_NESTING = re.compile(r'^(# \d+ "[^"\n]*") [12]\b', re.MULTILINE)
 # Line markers and line ends: all that remains of removed text.
 _LINES = re.compile(r"^\# \d.*\n|\n", re.MULTILINE)
 _BEFORE_LAUNCH = frozenset(("return", "else", "do", "co_return", "throw", "case", "default", "and", "or", "not"))
@@ -180,7 +183,7 @@ def device_half(unit: str) -> str:
             kept += [unit[start : piece.begin], changed]
             start = piece.end
     kept.append(unit[start:])
-    return "".join(kept)[1:]
+    return _NESTING.sub(r"\1", "".join(kept)[1:])
 
 
 def _without_clashes(file: str, text: str) -> str:

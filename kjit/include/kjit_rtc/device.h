@@ -950,22 +950,24 @@ KJIT_FOR_ALL constexpr int clrsb(long long x) {
 // Those for all unsigned types; `of_zero` is the result for zero.
 template <typename T>
 KJIT_FOR_ALL constexpr int popcountg(T x) {
+  if constexpr (sizeof(T) <= 4) return popcount(static_cast<unsigned>(x));
   if constexpr (sizeof(T) <= 8) return popcount(static_cast<unsigned long long>(x));
-  int count = 0;
-  for (; x != 0; x = static_cast<T>(x & (x - 1))) ++count;
-  return count;
+  return popcount(static_cast<unsigned long long>(x)) + popcount(static_cast<unsigned long long>(x >> 32 >> 32));
 }
 template <typename T>
 KJIT_FOR_ALL constexpr int ctzg(T x, int of_zero = 8 * sizeof(T)) {
-  return x == 0 ? of_zero : popcountg(static_cast<T>(~x & (x - 1)));
+  if (x == 0) return of_zero;
+  if constexpr (sizeof(T) <= 4) return ctz(static_cast<unsigned>(x));
+  const auto low = static_cast<unsigned long long>(x);
+  return low != 0 ? ctz(low) : 64 + ctz(static_cast<unsigned long long>(x >> 32 >> 32));
 }
 template <typename T>
 KJIT_FOR_ALL constexpr int clzg(T x, int of_zero = 8 * sizeof(T)) {
-  int count = 8 * sizeof(T);
   if (x == 0) return of_zero;
-  if constexpr (sizeof(T) <= 8) return clz(static_cast<unsigned long long>(x)) - (64 - 8 * int(sizeof(T)));
-  for (; x != 0; x = static_cast<T>(x >> 1)) --count;
-  return count;
+  if constexpr (sizeof(T) <= 4) return clz(static_cast<unsigned>(x)) - (32 - 8 * int(sizeof(T)));
+  if constexpr (sizeof(T) <= 8) return clz(static_cast<unsigned long long>(x));
+  const auto high = static_cast<unsigned long long>(x >> 32 >> 32);
+  return high != 0 ? clz(high) : 64 + clz(static_cast<unsigned long long>(x));
 }
 
 KJIT_FOR_ALL constexpr unsigned long long swapped(unsigned long long x, int bytes) {

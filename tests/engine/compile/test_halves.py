@@ -345,23 +345,27 @@ class TestDeviceHalf:
         ],
     )
     def test_headers_are_without_what_nvrtc_has_itself(self, file: str, code: str, left: str | None) -> None:
-        unit = f'# 1 "/op/a.cu"\nint a;\n# 1 "{file}" 1 3\n{{}}\n# 2 "/op/a.cu" 2\nint b;\n'
+        unit = f'# 1 "/op/a.cu"\nint a;\n# 1 "{file}" 3\n{{}}\n# 2 "/op/a.cu"\nint b;\n'
         assert device_half(unit.format(code)) == unit.format(code if left is None else left)
 
     def test_the_expansion_of_a_systems_macro_in_an_own_file_is_the_files(self) -> None:
         """Or NVRTC would report no error about a declaration that begins with one of CUDA's annotations."""
         unit = """# 1 "/op/a.cu"
-# 1 "/cuda/include/b.h" 1 3 4
+# 1 "/cuda/include/b.h" 3 4
 int a;
 # 2 "/cuda/include/b.h" 3 4
 int b;
-# 2 "/op/a.cu" 2
+# 2 "/op/a.cu"
 # 2 "/op/a.cu"{flags}
 __attribute__((global))
 # 2 "/op/a.cu"
 int k() {{ return 0; }}
 """
         assert device_half(unit.format(flags=" 3 4")) == unit.format(flags="")
+
+    def test_line_markers_do_not_tell_which_file_includes_which(self) -> None:
+        unit = '# 1 "/op/a.cu"\n# 1 "/a/b.h"{enters} 3 4\nint a;\n# 2 "/op/a.cu"{leaves}\nint b;\n'
+        assert device_half(unit.format(enters=" 1", leaves=" 2")) == unit.format(enters="", leaves="")
 
     @pytest.mark.parametrize(
         "code",
@@ -376,12 +380,12 @@ int k() {{ return 0; }}
         ],
     )
     def test_an_ops_own_files_stay_as_they_are(self, code: str) -> None:
-        unit = f'# 1 "/op/cmath.cu"\n{code}\n# 1 "/op/math.cuh" 1\n{code}\n'
+        unit = f'# 1 "/op/cmath.cu"\n{code}\n# 1 "/op/math.cuh"\n{code}\n'
         assert device_half(unit) == unit
 
 
 def test_code_of_headers_that_looks_like_a_flexible_array_stays() -> None:
-    unit = '# 1 "/opt/kjit/include/kjit/totals.h" 1 3\nint f(int* totals) {\n    return totals[0];\n}\n'
+    unit = '# 1 "/opt/kjit/include/kjit/totals.h" 3\nint f(int* totals) {\n    return totals[0];\n}\n'
     assert device_half(unit) == unit
     unit = '# 1 "/usr/include/x86_64-linux-gnu/bits/socket.h" 1 3\nstruct S {\n    unsigned char data[0];\n};\n'
     assert "unsigned char data[1];" in device_half(unit)

@@ -357,6 +357,21 @@ def test_every_header_of_the_c_plus_plus_library_compiles(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("without_nvcc")
+def test_headers_may_include_each_other_deeply(tmp_path: Path) -> None:
+    """NVRTC reads text twice from the 30th on, if it is told where each begins."""
+    deepest = 60
+    for depth in range(1, deepest + 1):
+        inner = f'#include "{depth + 1}.h"\n' if depth < deepest else ""
+        (tmp_path / f"{depth}.h").write_text(f"constexpr int before{depth} = 1;\n{inner}constexpr int after{depth} = 2;\n")
+    source = f"""#include "1.h"
+    static_assert(after1 + before{deepest} == 3);
+    __global__ void fill(float* x, int n) {{ x[0] = n; }}
+    void launch(int64_t) {{ fill<<<1, 1>>>(static_cast<float*>(nullptr), 1); }}
+    """
+    assert build(source, tmp_path, target=Target.cuda("8.0")).compiler.startswith("NVRTC ")
+
+
+@pytest.mark.usefixtures("without_nvcc")
 def test_functions_of_integers_and_of_two_types_are_the_c_plus_plus_librarys(tmp_path: Path) -> None:
     """Both halves evaluate the assertions: the host half with the library itself."""
     source = """#include <cmath>
