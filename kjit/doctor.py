@@ -258,7 +258,7 @@ def _nvrtc() -> _Finding:
     try:
         cuda = find_cuda()
         has_nvcc = cuda.nvcc.family == "nvcc"
-        nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir])
+        nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir], find_host_cxx(cuda.nvcc))
     except ToolchainError as error:
         if asked == "nvrtc":
             return _Finding(error.message, "problem", error.hint)

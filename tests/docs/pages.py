@@ -335,13 +335,14 @@ def runner(folder: Path, cache_dir: Path) -> Iterator[Runner]:
 
 
 def _has_nvrtc() -> bool:
+    from kjit.engine.toolchain.compilers import find_host_cxx
     from kjit.engine.toolchain.cuda import find_cuda
     from kjit.engine.toolchain.nvrtc import find_nvrtc
     from kjit.errors import KjitError
 
     try:
         cuda = find_cuda()
-        find_nvrtc(cuda.version, [cuda.lib_dir])
+        find_nvrtc(cuda.version, [cuda.lib_dir], find_host_cxx(cuda.nvcc))
     except KjitError:
         return False
     return True

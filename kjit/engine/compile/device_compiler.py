@@ -143,7 +143,7 @@ def _without_attributes(messages: str) -> tuple[str, str]:
 
 def prefix(unit: str) -> str:
     """The text before the device half of a preprocessed `unit`."""
-    # From 13 on, g++ has all of these types; for other compilers, the C library defines those of 32 and more bits.
+    # From 13 on, g++ has all of these types; before, the C library defines those of 32 and more bits.
     floats = ("16",) if "typedef float _Float32;" in unit else ("16", *_FLOATS)
     types = "".join(f"#define _Float{each} ::kjit_rtc::Float{each}\n" for each in floats)
     return f'# 1 "kjit_rtc/device.h" 3\n{_read(_PREFIX)}{types}{math_names.definitions()}'

@@ -98,8 +98,6 @@ _VECTOR = re.compile(
 _DIM3 = re.compile(r"\bdim3\b")
 _PACK = re.compile(r"(\w+)<(?:(\w+), *)?__integer_pack\(((?:[^()]|\([^()]*\))*)\)\.\.\.>")
 _COMPLEX = re.compile(r"__complex__\s+(float|double|long double)\b")
-# A type that the C library defines for clang.
-_CFLOAT = "typedef _Complex float __cfloat128 __attribute__ ((__mode__ (__TC__)));"
 # Values of enumerations in GCC 15's <ios>, with an attribute that NVRTC rejects there; GCC's type of a literal.
 _UNUSED_VALUE = re.compile(r"(_S_\w+) __attribute__\(\(__unused__\)\) =")
 _BFLOAT = re.compile(r"(?:__)?decltype\(0\.0bf16\)")
@@ -207,7 +205,7 @@ def _without_clashes(file: str, text: str) -> str:
     if "/thrust/" in file:
         text = _FRIEND.sub(r"friend \1", text)
     if _OF_C_LIBRARY.match(file):
-        text = _FLEXIBLE.sub(r"\1[1];", text).replace(_CFLOAT, "")
+        text = _FLEXIBLE.sub(r"\1[1];", text)
     return text.replace(_OF_ITSELF, "type_identity_t<_OuterIter> _M_i{};") if _OF_ITSELF in text else text
 
 

@@ -21,9 +21,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kjit.engine.compile.precompiled import HostHeaders
 
-FOR_CLANG = "-Qunused-arguments"
-"""A flag in all commands of clang, and in none of g++."""
-
 SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM)
 """Signals that Python or server.py handles, reset in child processes."""
 
@@ -46,8 +43,7 @@ def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> 
         return 1
     flags, tail = tuple(compiler[: -len(_TAIL)]), compiler[-len(_TAIL) :]
     try:
-        # Nothing is precompiled with clang or through a compiler launcher.
-        short = headers.shortened(flags, unit) if headers is not None and FOR_CLANG not in compiler else None
+        short = None if headers is None else headers.shortened(flags, unit)
         if short is not None:
             _write(cut, short[1])
             if _tried([*flags, USING, *tail], output, log):

@@ -156,15 +156,10 @@ def host_half_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     Raises:
         ValueError: the toolchain has no NVRTC.
     """
-    quiet = ["-Wno-attributes", "-Wno-unknown-pragmas", "-Wno-psabi"]
-    if toolchain.cxx.family == "clang":
-        # Device functions have no bodies in it, and preprocessed text needs no folders.
-        quiet = ["-Wno-ignored-attributes", "-Wno-unknown-attributes", "-Wno-unknown-pragmas", "-Qunused-arguments"]
-        quiet += ["-Wno-undefined-internal", "-Wno-undefined-inline"]
-    else:
-        # CUB gives members the names of classes, which nvcc's front end accepts. (Before 13, g++ has no flag for that
-        # alone; NVRTC has the same host code, and rejects what is wrong.)
-        quiet.append("-Wno-changes-meaning" if toolchain.cxx.version >= (13, 0) else "-fpermissive")
+    # CUB gives members the names of classes, which nvcc's front end accepts. (Before 13, g++ has no flag for that
+    # alone; NVRTC has the same host code, and rejects what is wrong.)
+    members = "-Wno-changes-meaning" if toolchain.cxx.version >= (13, 0) else "-fpermissive"
+    quiet = ["-Wno-attributes", "-Wno-unknown-pragmas", "-Wno-psabi", members]
     return [*quiet, *_of_both_halves(toolchain, spec)]
 
 

@@ -104,13 +104,22 @@ class Nvrtc:
         return {"parts": [list(part) for part in self.stamps]}
 
 
-def find_nvrtc(version: tuple[int, int], folders: Iterable[Path]) -> Nvrtc:
+def find_nvrtc(version: tuple[int, int], folders: Iterable[Path], host: Compiler | None = None) -> Nvrtc:
     """NVRTC of the same release as CUDA's headers: in one of `folders`, else in the wheels of this environment.
+
+    Args:
+        host: the compiler of host halves, if that is known.
 
     Raises:
         NoCudaError: there is none.
-        ToolchainError: there is only one of another release, or it is too old.
+        ToolchainError: there is only one of another release, or it is too old, or `host` is not g++.
     """
+    if host is not None and host.family != "gcc":
+        # NVRTC lacks clang's builtins, which headers use; clang rejects assembly for GPUs in the host half.
+        raise ToolchainError(
+            f"NVRTC compiles CUDA sources with g++ only, and the C++ compiler is {host.label} ('{host.path}').",
+            hint="set CXX to g++; nvcc works with clang, too",
+        )
     others: list[Nvrtc] = []
     for folder in dict.fromkeys((*folders, *_wheel_folders())):
         for found in _in(folder):

@@ -185,9 +185,9 @@ def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolc
         for arch in target.archs:
             check_arch(arch, cuda)
         if env.cuda_compiler() == "nvrtc" or cuda.nvcc.family == "nvrtc":
-            nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir])
+            nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir], cxx)
         elif env.cuda_compiler() == "auto":
-            nvrtc = _nvrtc_beside(cuda)
+            nvrtc = _nvrtc_beside(cuda, cxx)
     stamps: list[Stamp] = [(str(cxx.path), cxx.size, cxx.mtime_ns)]
     if cuda is not None:
         stamps += [(str(cuda.nvcc.path), cuda.nvcc.size, cuda.nvcc.mtime_ns), *cuda.stamps]
@@ -201,10 +201,10 @@ def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolc
     return Toolchain(target, cxx, cuda, headers, set_, nvrtc), tuple(stamps)
 
 
-def _nvrtc_beside(cuda: CudaToolkit) -> Nvrtc | None:
+def _nvrtc_beside(cuda: CudaToolkit, cxx: Compiler) -> Nvrtc | None:
     """NVRTC if it can replace nvcc; else None, and the reason is logged."""
     try:
-        return find_nvrtc(cuda.version, [cuda.lib_dir])
+        return find_nvrtc(cuda.version, [cuda.lib_dir], cxx)
     except ToolchainError as error:
         _log.info("nvcc compiles CUDA sources: %s", error.message)
         return None

@@ -60,7 +60,6 @@
 #define __reference_constructs_from_temporary(...) (::kjit_rtc::constructs_from_temporary<__VA_ARGS__>)
 #define __reference_converts_from_temporary(...) (::kjit_rtc::converts_from_temporary<__VA_ARGS__>)
 #define __type_pack_element ::kjit_rtc::type_pack_element
-#define __make_integer_seq ::kjit_rtc::typed_sequence
 
 #define __builtin_offsetof(type, member) (__INTADDR__(&static_cast<type*>(0)->member))
 
@@ -92,7 +91,6 @@
 #define __builtin_nans(payload) __builtin_bit_cast(double, 0x7ff4000000000000ull)
 #define __builtin_nansl(payload) static_cast<long double>(__builtin_nans(payload))
 #define __builtin_nansq(payload) static_cast<__float128>(__builtin_nans(payload))
-#define __builtin_nansf128(payload) __builtin_nansq(payload)
 
 // Functions of the C library, which the unit declares. (Of double: the library also calls them with integers.)
 #define __builtin_acos(x) ::acos(static_cast<double>(x))
@@ -839,7 +837,7 @@ template <template <unsigned long...> typename To, typename T, T... kValues>
 struct Untyped<To, Sequence<T, kValues...>> {
   using type = To<kValues...>;
 };
-/// `To<T, 0, 1, ..., kCount - 1>`: clang's `__make_integer_seq`, and in GCC's library `To<T, __integer_pack(kCount)...>`.
+/// `To<T, 0, 1, ..., kCount - 1>`, which GCC's library writes as `To<T, __integer_pack(kCount)...>`.
 template <template <typename T, T...> typename To, typename T, T kCount>
 using typed_sequence = typename Typed<To, typename Counted<T, static_cast<unsigned long>(kCount)>::type>::type;
 /// `To<0, 1, ..., kCount - 1>`.

@@ -339,13 +339,13 @@ STANDARD_HEADERS = """
     source_location span spanstream sstream stack stacktrace stdexcept stdfloat stop_token streambuf string string_view
     syncstream system_error text_encoding thread tuple type_traits typeindex typeinfo unordered_map unordered_set
     utility valarray variant vector version
-""".split()
+"""
 
 
 @pytest.mark.usefixtures("without_nvcc")
 def test_every_header_of_the_c_plus_plus_library_compiles(tmp_path: Path) -> None:
     """A header that the compiler of the host lacks is left out, so that each version is asked for what it brings."""
-    includes = [f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n" for name in STANDARD_HEADERS]
+    includes = [f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n" for name in STANDARD_HEADERS.split()]
     source = f"""{"".join(includes)}
     __global__ void fill(float* x, int n) {{ x[0] = n; }}
     void launch(int64_t) {{ fill<<<1, 1>>>(static_cast<float*>(nullptr), 1); }}
@@ -362,7 +362,9 @@ def test_headers_may_include_each_other_deeply(tmp_path: Path) -> None:
     deepest = 60
     for depth in range(1, deepest + 1):
         inner = f'#include "{depth + 1}.h"\n' if depth < deepest else ""
-        (tmp_path / f"{depth}.h").write_text(f"constexpr int before{depth} = 1;\n{inner}constexpr int after{depth} = 2;\n")
+        (tmp_path / f"{depth}.h").write_text(
+            f"constexpr int before{depth} = 1;\n{inner}constexpr int after{depth} = 2;\n"
+        )
     source = f"""#include "1.h"
     static_assert(after1 + before{deepest} == 3);
     __global__ void fill(float* x, int n) {{ x[0] = n; }}
@@ -904,6 +906,20 @@ class TestToolkit:
             (tmp_path / name).touch()
         with pytest.raises(ToolchainError, match=r"NVRTC 12\.4 .* is too old: kjit needs 12\.8"):
             find_nvrtc((12, 4), [tmp_path])
+
+    def test_with_clang_cuda_sources_are_nvccs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clang = replace(find_cxx(), family="clang", version=(19, 1))
+        monkeypatch.setattr("kjit.engine.toolchain.toolchain.find_host_cxx", lambda _: clang)
+        _discover.cache_clear()
+        with pytest.raises(
+            ToolchainError, match=r"sources with g\+\+ only, and the C\+\+ compiler is clang 19\.1"
+        ) as caught:
+            Toolchain.for_target(TARGET)
+        assert caught.value.hint == "set CXX to g++; nvcc works with clang, too"
+        if find_cuda().nvcc.family == "nvcc":
+            monkeypatch.setenv("KJIT_CUDA_COMPILER", "auto")
+            assert Toolchain.for_target(TARGET).nvrtc is None
+        _discover.cache_clear()
 
     @pytest.mark.usefixtures("with_nvcc")
     def test_a_key_contains_the_compiler(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
