@@ -109,7 +109,7 @@ def _other_files(artifact: Artifact, module: object) -> str | None:
     assert isinstance(reads, dict)  # checked when it was read
     try:
         known = Reads.from_json(reads)
-        others = {*(header.anchor for header in known.headers), *(place.anchor for place in known.places)}
+        others = {header.anchor for header in known.headers}
         if any(anchors.absolute(anchor, "") is None for anchor in others):
             return None  # from a second project, whose location is unknown
         for written, digest in sources:

@@ -271,7 +271,7 @@ class Store(Contents):
                 prepared.mkdir(mode=0o700)
                 shutil.copyfile(artifact.library, prepared / artifact.library.name, follow_symlinks=False)
                 close_to_others(prepared / artifact.library.name)
-                write_record(prepared, {**artifact.record, "project": _project_of(key)})
+                write_record(prepared, artifact.record)
                 self._move_into_place(prepared, Path(self._folder(key), artifact.folder.name), key)
         except (OSError, CacheError) as error:
             _log.debug("%s is not copied into the cache: %s", artifact.folder, error)

@@ -1,6 +1,7 @@
 """Paths relative to folders that may move: a project, kjit, tvm-ffi.
 
-Cache keys of such paths stay the same in a moved checkout, in a second clone, and in another virtual environment.
+Cache keys of paths in kjit and tvm-ffi stay the same in another virtual environment; those in records of headers are
+found again in a bundle.
 """
 
 from __future__ import annotations

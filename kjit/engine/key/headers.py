@@ -24,7 +24,7 @@ Four cases need more:
 
 A path is recorded as the compiler wrote it, starting from the including file: `/home/me/app/csrc/../../inc/a.h` is
 `csrc/../../inc/a.h` of its project, so that a second copy of the whole tree compares its own `inc/a.h`. Other paths are
-recorded unchanged. A module that is valid in one copy only (own_place.py) is recorded with the location of that copy.
+recorded unchanged.
 
 Headers that come with a compiler, a toolkit or tvm-ffi (system_headers.py) are not recorded.
 
@@ -85,14 +85,6 @@ class Sought(NamedTuple):
     is_there: bool
 
 
-class Place(NamedTuple):
-    """The folder of a project, for a module that is valid only there, and the reason."""
-
-    anchor: str
-    folder: str
-    why: str
-
-
 # Paths of headers, with size, inode and time; of folders, with inode and time; of files that exist, and of those that
 # do not. A missing path is "".
 _Located = tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int]], list[tuple[str, bool]]]
@@ -112,7 +104,6 @@ class Reads:
             later in the search.
         sought: paths outside of these folders.
         every_file: whether any new file in the folders may have been searched for.
-        places: the required locations of projects.
     """
 
     headers: tuple[Header, ...]
@@ -122,7 +113,6 @@ class Reads:
     present: tuple[tuple[str, str], ...]
     sought: tuple[Sought, ...]
     every_file: bool = False
-    places: tuple[Place, ...] = ()
 
     @classmethod
     def from_json(cls, document: Mapping[str, object]) -> Reads:
@@ -144,7 +134,6 @@ class Reads:
             tuple((anchor, path) for anchor, path in _rows(document["present"])),
             tuple(Sought._make(row) for row in _rows(document["sought"])),
             every_file,
-            tuple(Place._make(row) for row in _rows(document["places"])),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -156,14 +145,13 @@ class Reads:
             "present": [list(row) for row in self.present],
             "sought": [list(row) for row in self.sought],
             "every_file": self.every_file,
-            "places": [list(row) for row in self.places],
         }
 
     @property
     def key2(self) -> str:
-        """The second half of an artifact's key: a hash of its headers, their contents, and its required location."""
+        """The second half of an artifact's key: a hash of its headers and their contents."""
         headers = [[header.anchor, header.path, header.digest] for header in self.headers]
-        return digest_of([headers, [[place.anchor, place.folder] for place in self.places]])
+        return digest_of(headers)
 
     def compare(self, anchors: Anchors) -> str | Reads:
         """Compare with the current files.
@@ -174,9 +162,6 @@ class Reads:
         Raises:
             TypeError, ValueError: the record was malformed.
         """
-        for anchor, folder, why in self.places:
-            if anchors.absolute(anchor, "") != folder:
-                return f"{why}, and the module was built for {folder}"
         if self._is_as_recorded(anchors):
             return self
         headers = self._compare_headers(anchors)

@@ -3,8 +3,9 @@
 The hash is over one document, `inputs`, which is kept in the artifact's record, so that a miss can report the
 differences (differences.py). The headers, which are known only after a compile, are handled by headers.py.
 
-Paths that a compiler searches are relative to an anchor (anchors.py). A path inside `-DDATA="..."` ends up in the
-library, and is part of the key unchanged.
+The folder of the project is part of the key: sources may contain their own paths (`__FILE__`, debug information), and
+flags those of the project. A library is shared by all processes, users and machines with the project at the same path.
+Paths of headers are relative to an anchor (anchors.py): kjit and tvm-ffi are in another folder in each environment.
 
 Half of the document, the compilers and the flags, is the same for most modules of a program. Its hash is computed once
 for each combination (`_surroundings`), and the document is assembled only when it is read: on a miss.
@@ -40,7 +41,7 @@ from kjit.runtime import tvm_ffi_version_in
 from kjit.runtime.bundle import digest_of as digest_of
 from kjit.spec import Spec, Variant
 
-FORMAT = 4
+FORMAT = 5
 """Changes when the same inputs would be built differently, or a record is written differently."""
 
 _AT_ONCE = 65536
@@ -192,6 +193,7 @@ def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroun
         "flags": {
             tool: _anchored(values, anchors, "nvcc" if tool == "nvcc" else "c++") for tool, values in flags.items()
         },
+        "projects": anchors.projects,
         "toolchain": toolchain.identity(),
         "versions": versions,
     }

@@ -24,7 +24,6 @@ from kjit.engine.key.headers import (
     SEPARATOR,
     YOUNG,
     Header,
-    Place,
     Reads,
     Sought,
     telling,
@@ -33,7 +32,6 @@ from kjit.engine.key.headers import (
 from kjit.engine.key.include_names import Names, lines_that_may_ask, names_in
 from kjit.engine.key.key import FileState, Key
 from kjit.engine.key.macros import Definitions, definitions_in, only_definitions
-from kjit.engine.key.own_place import own_places
 from kjit.engine.key.system_headers import SystemFolders, searched_folders
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -44,8 +42,6 @@ _TICK_S = 0.0005
 _PATIENCE_NS = 100_000_000  # several ticks: it takes longer only if the clock was set back
 _CLOCK_REALTIME_COARSE = 5  # Linux; Python has no name for it
 _GONE = -1
-# Larger files are not scripts.
-_SCRIPT_SIZE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,6 @@ class Observation:
         if not names.is_known:
             searched.update(PACKAGES_INCLUDE)
         besides = {path: _state(path) for path in (*others, *_assembled((flags, *read.own.values())))}
-        scripts = {path: _text(path) for path, state in besides.items() if state.size <= _SCRIPT_SIZE}
         headers = {**read.headers, **besides}
         recorded = _as_headers(headers.values(), anchors)
 
@@ -112,7 +107,6 @@ class Observation:
             pair for folder, name in names.included for pair in ((folder, name), *((each, name) for each in named))
         )
         twins = _twins(headers, (*states, *(straight(f"{folder}/{name}") for folder, name in included)))
-        in_place = own_places(key, toolchain, {**read.own, **scripts}, definitions)
         reads = Reads(
             (*recorded, *_as_headers(twins.values(), anchors)),
             looked_for,
@@ -121,7 +115,6 @@ class Observation:
             present,
             tuple(Sought(*anchors.relative(path), is_there) for path, is_there in looked_at.items()),
             every_file=not names.is_known,
-            places=tuple(Place(each, anchors.absolute(each, "") or "", why) for each, why in in_place.items()),
         )
         return cls(reads, states | twins)
 

@@ -63,14 +63,6 @@ def test_what_was_built_from_another_source_is(artifact: Artifact, project: Path
     assert stale(project, [spec]) == {"answer": "its source, exports or flags have changed"}
 
 
-def test_what_says_where_it_is_is_not_where_its_project_is_there_or_unknown(artifact: Artifact, project: Path) -> None:
-    for place in (["project", str(project), "it says so"], ["project1", "/elsewhere", "it says so"]):
-        rewrite(artifact, "reads", "places", value=[place])
-        assert stale(project) == {}
-    rewrite(artifact, "reads", "places", value=[["project", "/elsewhere", "it says so"]])
-    assert stale(project) == {"answer": "it says so, and the module was built for /elsewhere"}
-
-
 def test_what_was_built_from_another_header_is(artifact: Artifact, project: Path, spec: Spec) -> None:
     del artifact
     Path(spec.cpp_files[0]).with_suffix(".h").write_text("changed")
@@ -154,17 +146,3 @@ class TestAnotherProject:
     ) -> None:
         rewrite(artifact, "format", value=999)
         assert stale(project) == {}
-
-    def test_a_copy_from_a_shared_cache_belongs_to_the_project_that_used_it(
-        self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch, cache_dir: Path
-    ) -> None:
-        del cache_dir
-        publish(Store.open(tmp_path / "team"), key_of(answer_op(tmp_path / "ci")))
-        monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "team"))
-        mine = answer_op(tmp_path / "project")
-        copy = Store.open().fetch(key_of(mine)).artifact
-        assert copy is not None
-        assert copy.project == str(tmp_path / "project")
-        Path(mine.cpp_files[0]).write_text("changed")
-        assert stale(tmp_path / "ci") == {}
-        assert stale(tmp_path / "project") == {"answer": "{project}/csrc/answer.cpp changed"}

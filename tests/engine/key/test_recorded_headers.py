@@ -611,7 +611,6 @@ class TestChangesDuringTheCompile:
         {"folders": [["project", 5, 0]]},
         {"present": [[1, 2, 3]]},
         {"every_file": 1},
-        {"places": [["project", "/somewhere"]]},
     ],
 )
 def test_a_record_that_is_garbage_is_refused(project: Project, damage: dict[str, object]) -> None:
