@@ -5,17 +5,17 @@ broken op (its tests), the first one compiles, and the others get the same error
 compiles for itself, so that no failure outlives a cause that nobody thought of.
 
 A wrong repetition of an error is worse than a needless compile. So a failure is remembered only if its causes are
-known: each failed command named a line in a file that it read and listed the files that it read, for a missing header
-in a second run (missing.py); or an assembler or the linker rejected the result (compile/repeatable.py decides). The
+known (compile/repeatable.py): each failed command listed the files that it read, and reported an error at a line, or
+the linker lacked a function. A compiler stops at a missing header without a list: that fails fast, and every time. The
 files read are compared like an artifact's headers, and also by the times of all files, including those of the system: a
-file that was only touched causes a new compile. So does a new file at a place of a missing header.
+file that was only touched causes a new compile.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,19 +35,15 @@ _log = logging.getLogger("kjit")
 
 @dataclass(frozen=True)
 class Refusal:
-    """The output of compilers that rejected sources.
+    """The rejection of sources by compilers.
 
     Attributes:
-        logs: the output of each failed command, by the name of its output file.
-        files: every file that these commands read, except generated ones; absolute.
+        files: every file that the failed commands read, except generated ones; absolute.
         others: further files that they read, according to flags.
-        sought: paths where a missing header may appear.
     """
 
-    logs: Mapping[str, str]
     files: tuple[str, ...]
     others: tuple[str, ...] = ()
-    sought: tuple[str, ...] = ()
 
 
 class _Failure(NamedTuple):
@@ -71,7 +67,7 @@ def remember(
 
     earliest_ns = start.earliest_ns()
     try:
-        observed = Observation.of(refusal.files, key, toolchain, others=refusal.others, sought=refusal.sought)
+        observed = Observation.of(refusal.files, key, toolchain, others=refusal.others)
         states = [_state(path) for path in (*refusal.files, *refusal.others)]
         is_settled = (
             not observed.changed_since(earliest_ns, {state.path: state for state in key.sources})

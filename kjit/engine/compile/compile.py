@@ -38,7 +38,7 @@ from kjit.engine.compile.plan import plan
 from kjit.engine.compile.quoting import PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.refusals import refuse_unfit
 from kjit.engine.compile.run import run
-from kjit.engine.compile.runners import LAUNCHER_ENVIRONMENT, ask_for_lists, run_steps
+from kjit.engine.compile.runners import LAUNCHER_ENVIRONMENT, run_steps
 from kjit.engine.compile.steps import Step, leading_to
 from kjit.engine.diagnostics.printed import (
     KernelResources,
@@ -188,8 +188,8 @@ def _compile(
                 printed = _with_warnings(list(zip(made, logs, strict=True)))
                 error = explain(variant, toolchain, folder, steps, printed, links, done.stdout, verbose)
                 if isinstance(error, CompileError):
-                    broken = [(step, log) for step, log in printed if step.output in failed_steps(done.stdout)]
-                    ask_for_lists(folder, steps, broken, extra, cancel, toolchain.nvrtc)
+                    failed = failed_steps(done.stdout)
+                    broken = [(step, log) for step, log in printed if step.output in failed]
                     refusal = lasting_refusal(variant, folder, steps, broken, links, done.stdout)
                     if refusal is not None:
                         on_refusal(refusal)

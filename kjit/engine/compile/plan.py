@@ -15,10 +15,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from kjit.engine.cache.folders import is_unclaimed
-from kjit.engine.cache.missing import asking
 from kjit.engine.cache.staging import temporary_root
 from kjit.engine.compile import two_halves, unbound
 from kjit.engine.compile.libraries import files_named, linked_by, lists_what_it_links, resolve
@@ -73,7 +71,7 @@ def plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ..
         for unit in _units(spec, "cuda", "cu", spec.cuda_files, spec.cuda_wrappers, links, PLAIN_FOR_NVCC):
             if launcher:
                 unit = _with_lasting_path(unit)
-            steps.append(_compile_step(unit, launcher, (nvcc, *flags), reads, "nvcc"))
+            steps.append(_compile_step(unit, launcher, (nvcc, *flags), reads))
     if spec.cpp_files or spec.cpp_wrappers:
         flags = (*links.flags(cxx_flags(toolchain, spec), PLAIN_FOR_CXX), "-x", "c++")
         for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, PLAIN_FOR_CXX):
@@ -159,12 +157,10 @@ def _compile_step(
     launcher: tuple[str, ...],
     compiler: tuple[str, ...],
     reads: tuple[str, ...],
-    dialect: Literal["c++", "nvcc"] = "c++",
 ) -> Step:
     output = f"{unit.name}.o"
     arguments = (*launcher, *compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
-    ask = (*compiler, *asking(dialect, output), unit.path)
-    return Step(output, arguments, generated=unit.generated, reads=reads, asking=ask)
+    return Step(output, arguments, generated=unit.generated, reads=reads)
 
 
 def _simulated_steps(
@@ -176,15 +172,12 @@ def _simulated_steps(
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
     dependencies = ("-MD", "-MF", f"{plain}.d", "-MT", plain)
     preprocess = (*compiler, "-x", "c++", "-E", unit.path)
-    ask = (*compiler, "-x", "c++", *asking("c++", plain), unit.path)
-    yield Step(plain, (*preprocess, *dependencies, "-o", plain), generated=unit.generated, reads=reads, asking=ask)
+    yield Step(plain, (*preprocess, *dependencies, "-o", plain), generated=unit.generated, reads=reads)
     # -I and -S: Python starts without a search for packages.
     rewriter = Path(rewrite.__file__).resolve()
     program = (sys.executable, "-I", "-S", str(rewriter))
     read = tuple(map(str, sorted(rewriter.parent.glob("*.py"))))
-    architecture = f"-D__CUDA_ARCH__={rewrite.ARCHITECTURE}"
-    ask = (*compiler, architecture, "-x", "c++", *asking("c++", rewritten), unit.path)
-    yield Step(rewritten, (*program, plain, rewritten, *preprocess), (plain,), reads=read, asking=ask)
+    yield Step(rewritten, (*program, plain, rewritten, *preprocess), (plain,), reads=read)
     # Without -include, whose headers are in the preprocessed unit.
     flags = [word for flag in parse(compiler) if flag.meaning != "header" for word in flag.words()]
     yield Step(output, (*launcher, *flags, "-x", "c++-cpp-output", "-c", rewritten, "-o", output), (rewritten,))

@@ -10,7 +10,6 @@ built in parallel, breaks on paths with spaces or `$`, begins every command with
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 import threading
@@ -19,9 +18,9 @@ from pathlib import Path
 
 from kjit.engine.cache.folders import NO_SPACE
 from kjit.engine.compile import servers
-from kjit.engine.compile.build_folder import read_text, write_text
+from kjit.engine.compile.build_folder import write_text
 from kjit.engine.compile.run import run
-from kjit.engine.compile.steps import Step, leading_to
+from kjit.engine.compile.steps import Step
 from kjit.engine.toolchain import machine
 from kjit.engine.toolchain.compilers import HOST_VARIABLE
 from kjit.engine.toolchain.nvrtc import Nvrtc
@@ -71,23 +70,6 @@ def run_steps(
         if error.errno in NO_SPACE:
             raise
         raise ToolchainError(f"Python ('{sys.executable}') cannot be run: {error.strerror}.") from None
-
-
-def ask_for_lists(
-    folder: Path,
-    steps: list[Step],
-    broken: list[tuple[Step, str]],
-    extra: Mapping[str, str],
-    cancel: threading.Event | None,
-    nvrtc: Nvrtc | None,
-) -> None:
-    """Run the compilers that failed without listing the files they had read again, to get the list."""
-    reading = [each for step, _ in broken for each in leading_to(step, steps)]
-    asked = [step for step in reading if step.asking and not read_text(folder / step.depfile).endswith("\n")]
-    if asked:
-        commands = [(step.answer, f"{shlex.join(step.asking)} >{step.answer} 2>&1 || :") for step in asked]
-        asking = [Step(answer, ("/bin/sh", "-c", command)) for answer, command in dict(commands).items()]
-        run_steps(asking, len(asking), folder, extra, cancel, nvrtc)
 
 
 def _write(folder: Path, steps: list[Step], at_once: int) -> None:

@@ -20,8 +20,6 @@ class Step:
         generated: the generated files that it reads: name and text.
         support: the object that it makes, if all modules share it; the command runs only if no build has kept it.
         reads: files that it reads and does not list in its depfile.
-        asking: the command that lists the files it has read if a header is missing (missing.py); its last word is the
-            source.
         is_of_unit: it compiles a unit, which takes time and memory.
         program: the module of this package that it runs, if it is a program of kjit's.
     """
@@ -32,7 +30,6 @@ class Step:
     generated: tuple[tuple[str, str], ...] = ()
     support: SupportObject | None = None
     reads: tuple[str, ...] = ()
-    asking: tuple[str, ...] = ()
     is_of_unit: bool = False
     program: str | None = None
 
@@ -43,11 +40,6 @@ class Step:
     @property
     def log(self) -> str:
         return f"{self.output}.log"
-
-    @property
-    def answer(self) -> str:
-        """The file with the output of `asking`."""
-        return f"{self.output}.answer"
 
     @property
     def depfile(self) -> str:

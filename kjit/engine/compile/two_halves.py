@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from kjit.engine.cache.missing import asking
 from kjit.engine.compile import kind
 from kjit.engine.compile.kind import ONLY_NVCC
 from kjit.engine.compile.libraries import files_named
@@ -45,8 +44,7 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     def preprocessed(plain: str, flags: tuple[str, ...]) -> Step:
         preprocess = (compiler, *flags, "-x", "c++")
         making = ("-E", "-MD", "-MF", f"{plain}.d", "-MT", plain, unit.path, "-o", plain)
-        ask = (*preprocess, *asking("c++", plain), unit.path)
-        return Step(plain, (*preprocess, *making), generated=unit.generated, reads=reads, asking=ask)
+        return Step(plain, (*preprocess, *making), generated=unit.generated, reads=reads)
 
     cubins = []
     for arch in toolchain.target.archs:

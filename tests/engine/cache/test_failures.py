@@ -16,7 +16,6 @@ from forked import Forks
 from kjit.engine import builder
 from kjit.engine.builder import build
 from kjit.engine.cache.store import Store
-from kjit.engine.compile import repeatable
 from kjit.engine.compile.compile import compile_variant
 from kjit.engine.toolchain.programs import find_ninja
 from kjit.errors import CompileError, KjitError
@@ -149,17 +148,6 @@ class TestAgain:
         # g++ names the macro, clang its use.
         assert re.search(r"\nanswer\.(h:1|cpp:6):16: error", fail(broken, store).message)
 
-    @pytest.mark.usefixtures("small_support")
-    @pytest.mark.parametrize("side", COMPILERS)
-    def test_nor_is_it_where_a_header_is_missing(
-        self, side: str, store: Store, tmp_path: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        variant = without_header(side, tmp_path, monkeypatch)
-        first, second, third = (fail(variant, store) for _ in range(3))
-        assert len(compiles) == 1
-        assert "nothere.h" in first.message
-        assert (second.message, third.message, third.is_repeated) == (first.message, first.message, True)
-
     def test_nor_is_it_where_it_does_not_link(
         self, store: Store, tmp_path: Path, answer_op: WriteOp, compiles: Compiles
     ) -> None:
@@ -172,12 +160,9 @@ class TestAgain:
         assert build(variant, store).state == "built"
 
     @pytest.mark.nvcc
-    @pytest.mark.parametrize("line", ["", "#error no", "#include NAME", "#if 1"])
-    def test_a_cuda_kernel_is_not_compiled_again_either(
-        self, line: str, store: Store, tmp_path: Path, compiles: Compiles
-    ) -> None:
+    def test_a_cuda_kernel_is_not_compiled_again_either(self, store: Store, tmp_path: Path, compiles: Compiles) -> None:
         source = tmp_path / "kernel.cu"
-        source.write_text(f"{line}\n__global__ void kernel(int* out) {{ *out = oops; }}\n")
+        source.write_text("__global__ void kernel(int* out) { *out = oops; }\n")
         variant = Variant(Spec("kernel", cuda_files=[source]), Target.cuda(CudaArch(9, 0, "a")))
         first, second = fail(variant, store), fail(variant, store)
         assert (len(compiles), second.message) == (1, first.message)
@@ -210,44 +195,6 @@ class TestChanged:
         fail(broken, store)
         fix(broken)
         assert build(broken, store).state == "built"
-
-    @pytest.mark.parametrize(
-        "side",
-        [
-            "g++",
-            pytest.param("clang++", marks=[pytest.mark.nightly, needs_clang]),
-            pytest.param("sim", marks=pytest.mark.nightly),
-            pytest.param("nvcc", marks=[pytest.mark.nightly, pytest.mark.nvcc]),
-        ],
-    )
-    def test_a_header_that_was_missing_may_be_in_any_folder(
-        self, side: str, store: Store, tmp_path: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("CPATH", str(tmp_path / "cpath"))
-        variant = without_header(side, tmp_path, monkeypatch, "sub/nothere.h")
-        fail(variant, store)
-        folders = ["the project/inner", "the project", "include", "later", "cpath"]
-        folders = folders if side == "g++" else folders[::3]
-        for count, folder in enumerate(folders, 1):
-            header = tmp_path / folder / "sub" / "nothere.h"
-            header.parent.mkdir(parents=True)
-            assert fail(variant, store).is_repeated
-            header.write_text("#error still broken\n")
-            assert not fail(variant, store).is_repeated, folder
-            assert len(compiles) == 2 * count
-            shutil.rmtree(header.parent)
-            fail(variant, store)
-
-    @pytest.mark.parametrize("name", ["../outside.h", "{tmp_path}/outside.h"])
-    def test_a_header_that_was_missing_elsewhere_is_looked_for_there(
-        self, name: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        name = name.format(tmp_path=tmp_path)
-        variant = without_header("g++", tmp_path, monkeypatch, name)
-        fail(variant, store)
-        assert fail(variant, store).is_repeated
-        (tmp_path / "the project" / "inner" / name).resolve().write_text("")
-        assert build(variant, store).state == "built"
 
     @pytest.mark.parametrize("change", [touch_header, add_header_before])
     def test_what_may_have_changed_is_compiled_again(
@@ -334,16 +281,16 @@ class TestNotRemembered:
         fail(broken, store)
         assert {path.name for path in (store.root / LAYOUT).iterdir()} & {"failures", "cpu"} == set()
 
-    def test_a_missing_header_of_which_the_compiler_says_nothing_more(
-        self, store: Store, broken: Variant, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.usefixtures("small_support")
+    @pytest.mark.parametrize("side", COMPILERS)
+    def test_a_missing_header(
+        self, side: str, store: Store, tmp_path: Path, compiles: Compiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        header_of(broken).unlink()
-        monkeypatch.setattr(repeatable, "read_answer", lambda _: None)
-        fail(broken, store)
-        fail(broken, store)
+        """It may appear in any folder."""
+        variant = without_header(side, tmp_path, monkeypatch)
+        assert "nothere.h" in fail(variant, store).message
+        fail(variant, store)
         assert len(compiles) == 2
-        fix_header(broken)
-        assert build(broken, store).state == "built"
 
     def test_a_library_that_is_not_installed(
         self, store: Store, tmp_path: Path, answer_op: WriteOp, compiles: Compiles

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kjit.engine import builder, outcomes, pool
+from kjit.engine import builder, outcomes
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.engine.toolchain.toolchain import Toolchain
