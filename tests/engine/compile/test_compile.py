@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -559,8 +560,9 @@ class TestInterrupts:
     def slow(self, tmp_path: Path) -> Path:
         """A compiler that tells its process id through a named pipe and then waits, deaf to SIGTERM."""
         os.mkfifo(tmp_path / "pipe")
+        started = shlex.join([sys.executable, "-c", SLOW.format(pipe=str(tmp_path / "pipe"))])
         program = tmp_path / "slow-c++"
-        program.write_text(f"#!{sys.executable}\n" + SLOW.format(pipe=str(tmp_path / "pipe")))
+        program.write_text(f'#!/bin/sh\nexec {started} "$@"\n')
         program.chmod(0o755)
         return program
 
