@@ -31,7 +31,7 @@ settings.load_profile("any time")
 # read where the library is loaded, so before torch; processes that tests start inherit it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# A shell script that runs the tests in the background has them ignore Ctrl-C, as would the programs that they interrupt.
+# A script that runs the tests in the background has them ignore Ctrl-C, as would the programs that they interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Plain C over tvm-ffi's ABI: as quick to compile as a module can be.
