@@ -451,7 +451,7 @@ class TestFailures:
         old.write_text(
             '#!/bin/sh\nfor option in "$@"; do\n'
             'case "$option" in -j*);; *) echo "ninja: unrecognized option"; exit 1;; esac\n'
-            f'done\nexec {find_ninja()} "$@"\n'
+            f'done\nexec {shlex.quote(str(find_ninja()))} "$@"\n'
         )
         old.chmod(0o755)
         monkeypatch.setattr("kjit.engine.compile.runners.find_ninja", lambda: old)
