@@ -50,7 +50,6 @@ SLOW = (
     "tests/runtime/test_stand_in.py",
     "tests/runtime/test_surroundings.py",
     "tests/runtime/test_thin.py",
-    "tests/runtime/test_torch_op.py",
     "tests/scaffold/test_generated_code.py",
     "tests/scaffold/test_real_ops.py",
     "tests/scaffold/test_reference_ops.py",
