@@ -560,7 +560,7 @@ class TestInterrupts:
     def slow(self, tmp_path: Path) -> Path:
         """A compiler that tells its process id through a named pipe and then waits, deaf to SIGTERM."""
         os.mkfifo(tmp_path / "pipe")
-        started = shlex.join([sys.executable, "-c", SLOW.format(pipe=str(tmp_path / "pipe"))])
+        started = shlex.join([sys.executable, "-S", "-c", SLOW.format(pipe=str(tmp_path / "pipe"))])
         program = tmp_path / "slow-c++"
         program.write_text(f'#!/bin/sh\nexec {started} "$@"\n')
         program.chmod(0o755)
