@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,9 @@ settings.load_profile("any time")
 # Threads of OpenMP that spin until there is work for them take the core of the test beside: with this they sleep. It is
 # read where the library is loaded, so before torch; processes that tests start inherit it.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# A script that runs the tests in the background has them ignore Ctrl-C, as would the programs that they interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Plain C over tvm-ffi's ABI: as quick to compile as a module can be.
 _ANSWER = """#include "{name}.h"

@@ -4,12 +4,12 @@ build them again."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shutil
 from functools import cache
 from pathlib import Path
 
 from kjit import env
+from kjit.engine.cache.locks import hold
 from kjit.engine.miss import ensure_built
 from kjit.errors import ToolchainError
 from kjit.runtime import LAYOUT
@@ -24,8 +24,7 @@ def warm_up(*, simulator: bool = False) -> None:
     ensure_built(Variant(Spec("warm", cpp_files=[_SOURCES / "warm.cpp"]), Target.cpu()))
     if simulator:
         # The workers of a run compile it once, not each.
-        with (env.cache_dir() / "warm.lock").open("a") as lock, contextlib.suppress(ToolchainError):  # no CUDA headers
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with hold(env.cache_dir() / "warm.lock", "warms up"), contextlib.suppress(ToolchainError):  # no CUDA headers
             ensure_built(Variant(Spec("warm", cuda_files=[_SOURCES / "warm.cuh"]), Target.sim()))
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,8 @@ from kjit.errors import CompileError, KjitError, UsageError
 COMMANDS = tuple(typer.main.get_command(cli.app).commands)
 HEAVY = ("torch", "tvm_ffi", "triton", "jinja2", "numpy", "matplotlib", "pydantic", "rich.markdown")
 SCRIPT = Path(sys.executable).with_name("kjit")
+# By Python itself: pip writes a script that a shell starts where the path of Python has a space, or is long.
+STARTED = shlex.join([sys.executable, str(SCRIPT)])
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -182,7 +185,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 @pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_what_is_written_to_a_closed_stream_goes_nowhere(closing: str, tmp_path: Path) -> None:
-    script = f'"{SCRIPT}" cache size {closing}; echo $? >status; "{SCRIPT}" cache ls --json {closing}; echo $? >>status'
+    script = f"{STARTED} cache size {closing}; echo $? >status; {STARTED} cache ls --json {closing}; echo $? >>status"
     done = subprocess.run(
         ["/bin/sh", "-c", script],
         cwd=tmp_path,
@@ -217,7 +220,7 @@ def test_no_file_gets_the_number_of_a_closed_stream(closing: str, tmp_path: Path
     """
     (tmp_path / "code.py").write_text(textwrap.dedent(code))
     subprocess.run(
-        ["/bin/sh", "-c", f'"{sys.executable}" code.py {closing}'],
+        ["/bin/sh", "-c", f"{shlex.quote(sys.executable)} code.py {closing}"],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -227,7 +230,7 @@ def test_no_file_gets_the_number_of_a_closed_stream(closing: str, tmp_path: Path
 
 
 def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
-    script = f'mkdir gone; cd gone; rmdir ../gone; "{SCRIPT}" build'
+    script = f"mkdir gone; cd gone; rmdir ../gone; {STARTED} build"
     done = subprocess.run(["/bin/sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "error: the current folder no longer exists.\nhint: cd to one that does\n"

@@ -16,6 +16,7 @@ from types import ModuleType
 
 import pytest
 import torch
+import tvm_ffi
 from forked import Forks
 
 import kjit
@@ -185,8 +186,6 @@ class TestLoadJit:
     def test_a_cache_that_is_removed_between_look_up_and_load_is_filled_again(
         self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import tvm_ffi
-
         real = tvm_ffi.load_module
 
         def load_module(path: str) -> object:
@@ -281,24 +280,27 @@ class TestAnotherProcess:
         assert (done.stdout, done.stderr) == ("42\n", "")
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-    def test_a_read_only_cache_serves_another_user(self, built: Spec, cache_dir: Path, forked: Forks) -> None:
+    def test_a_read_only_cache_serves_another_user(self, built: Spec, cache_dir: Path) -> None:
         project = Path(built.cpp_files[0]).parents[1]
-        # pytest's own folders are closed to others.
+        # pytest's own folders are closed to others, and those of kjit and of the environment may be.
         with tempfile.TemporaryDirectory() as shared:
             shutil.copytree(cache_dir, f"{shared}/cache")
             shutil.copytree(project / "csrc", f"{shared}/project/csrc")
             shutil.copy2(project / "pyproject.toml", f"{shared}/project")
+            for package in (Path(kjit.__file__).parent, *Path(tvm_ffi.__file__).parents[1].glob("*tvm_ffi*")):
+                shutil.copytree(package, f"{shared}/packages/{package.name}")
             subprocess.run(["chmod", "-R", "go+rX", shared], check=True)
             script = f"""
-                import os
-                import tvm_ffi, kjit.engine.builder, kjit.runtime.load  # Python itself may lie in root's home
+                import os, sys
+                sys.path.insert(0, "{shared}/packages")
+                import tvm_ffi, kjit.engine.builder, kjit.runtime.load  # with what they need of Python and torch
                 os.setgroups([])
                 os.setgid(65534)
                 os.setuid(65534)
                 assert not os.access("{shared}/cache", os.W_OK)
                 print(kjit.load_jit("answer", cpp_files=["{shared}/project/csrc/answer.cpp"]).answer())
             """
-            done = forked.run(script, KJIT_CACHE_DIR=f"{shared}/cache")
+            done = run(script, KJIT_CACHE_DIR=f"{shared}/cache")
         assert (done.stdout, done.stderr) == ("42\n", "")
 
 
@@ -477,8 +479,6 @@ class TestTargetOf:
 def test_the_cuda_runtime_is_loaded_where_the_loader_does_not_find_it(
     tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import tvm_ffi
-
     del cache_dir
     source = tmp_path / "op.cu"
     source.write_text("#include <cuda_runtime_api.h>\nint f() { return cudaDeviceSynchronize(); }\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -450,7 +451,7 @@ class TestFailures:
         old.write_text(
             '#!/bin/sh\nfor option in "$@"; do\n'
             'case "$option" in -j*);; *) echo "ninja: unrecognized option"; exit 1;; esac\n'
-            f'done\nexec {find_ninja()} "$@"\n'
+            f'done\nexec {shlex.quote(str(find_ninja()))} "$@"\n'
         )
         old.chmod(0o755)
         monkeypatch.setattr("kjit.engine.compile.runners.find_ninja", lambda: old)
@@ -559,8 +560,9 @@ class TestInterrupts:
     def slow(self, tmp_path: Path) -> Path:
         """A compiler that tells its process id through a named pipe and then waits, deaf to SIGTERM."""
         os.mkfifo(tmp_path / "pipe")
+        started = shlex.join([sys.executable, "-S", "-c", SLOW.format(pipe=str(tmp_path / "pipe"))])
         program = tmp_path / "slow-c++"
-        program.write_text(f"#!{sys.executable}\n" + SLOW.format(pipe=str(tmp_path / "pipe")))
+        program.write_text(f'#!/bin/sh\nexec {started} "$@"\n')
         program.chmod(0o755)
         return program
 
