@@ -102,7 +102,7 @@ def planning(root: str, targets: list[str]) -> float:
     from kjit.project import find_project
     from kjit.spec import Target
 
-    collected = wrappers.collect_quickly(find_project(root))
+    collected = wrappers.collect(find_project(root))
     assert not collected.failures
     assert "torch" not in sys.modules
     for_targets = [Target.cuda("9.0a") if target == "cuda" else Target.cpu() for target in targets]

@@ -84,7 +84,7 @@ def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
         UsageError: there is no such op.
     """
     names = project.check_ops(list(ops))
-    collected = wrappers.collect_quickly(project, names)
+    collected = wrappers.collect(project, names)
     specs: dict[str, list[Spec]] = {}
     for op, found in collected.modules:
         specs.setdefault(op, []).extend(found)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import errno
+import gc
 import io
 import os
 import re
@@ -117,6 +118,10 @@ def main() -> None:
         status = _report(error)
     except KeyboardInterrupt:
         status = 128 + signal.SIGINT
+    if "torch" not in sys.modules:
+        # Python's last search for garbage takes a sixth of a short command. Triton, which torch imports, complains
+        # about what is left.
+        gc.freeze()
     sys.exit(status)
 
 

@@ -117,7 +117,7 @@ def build(
         variants, gone = records.read(recorded, project)
         collected = wrappers.Collected([(each.spec.name, [each.spec]) for each in variants], gone, [])
     else:
-        collected = (wrappers.collect_quickly if dry_run else wrappers.collect)(project, ops or ())
+        collected = wrappers.collect(project, ops or ())
     for op in collected.without:
         console.note(f"{op} declares no module (kjit.module), so there is nothing to build ahead of use.")
     print_errors(error for _, error in collected.failures)

@@ -68,7 +68,7 @@ def inspect(
     if not ptx:
         find_tool("cuobjdump")
         find_tool("nvdisasm")
-    specs = _specs(wrappers.collect_quickly(project, [op]), op, variant)
+    specs = _specs(wrappers.collect(project, [op]), op, variant)
     targets = [Target.cuda(each) for each in resolve_archs(arch or None)]
     if sass or ptx:
         specs, targets = specs[:1], targets[:1]

@@ -70,7 +70,7 @@ def sanitize(
     check_tools(tool or ())
     project = find_project()
     files = find_tests(project, ops or [])
-    collected = wrappers.collect_quickly(project, ops or [file.stem.removeprefix("test_") for file in files])
+    collected = wrappers.collect(project, ops or [file.stem.removeprefix("test_") for file in files])
     wanted = _with_kernels(collected, are_named=bool(ops))
     files = [file for file in files if file.stem.removeprefix("test_") in wanted]
     if importlib.util.find_spec("pytest") is None:

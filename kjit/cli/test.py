@@ -105,14 +105,14 @@ def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool
     """
     from kjit.cli.building import build_variants, exit_on_failures
     from kjit.engine.cache.store import Store
-    from kjit.planning.wrappers import collect_quickly
+    from kjit.planning.wrappers import collect
     from kjit.runtime import bundle
     from kjit.runtime.declared import variants_of
 
     store = Store.open()
     if env.no_compile() or not store.is_writable():
         return
-    collected = collect_quickly(project, ops)
+    collected = collect(project, ops)
     simulator: env.Simulation | None = "sim-check" if check else "sim" if sim else env.simulation()
     targets = targets_of_tests(collected.specs(), simulator)
     wrappers = {spec: str(project.wrapper_path(op)) for op, specs in collected.modules for spec in specs}

@@ -7,6 +7,7 @@ from pathlib import Path
 from kjit.errors import KjitError
 from kjit.project import Project
 from kjit.runtime import used
+from kjit.runtime.stand_in import without_torch
 from kjit.spec import Spec, Variant
 
 
@@ -14,11 +15,15 @@ def read(file: Path, project: Project) -> tuple[list[Variant], list[tuple[str, K
     """The variants that a file lists, each once; and those that there are no more, with the reason.
 
     Declared ops are looked for in the modules that declared them: wrappers of the project, or of a package that is
-    installed.
+    installed. torch is not imported if these can be imported without it (stand_in.py).
 
     Raises:
         UsageError: the file cannot be read, or a line of it is none of a record.
     """
+    return without_torch(project.import_root, lambda: _read(file, project), lambda found: not found[1])
+
+
+def _read(file: Path, project: Project) -> tuple[list[Variant], list[tuple[str, KjitError]]]:
     variants: dict[Variant, None] = {}
     failures: list[tuple[str, KjitError]] = []
     for each in used.read(str(file)):

@@ -9,7 +9,7 @@ from typing import Any
 from kjit.errors import KjitError
 from kjit.project import Project, Raised, run_of_project
 from kjit.runtime.declared import DeclaredModule, declared_in, variants_of
-from kjit.runtime.stand_in import torch_stand_in
+from kjit.runtime.stand_in import without_torch
 from kjit.spec import Spec, Target, Variant
 
 
@@ -38,11 +38,15 @@ class Collected:
 def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
     """Import the wrappers of `ops` (default: all of the project) and find the declared ops in them.
 
-    What they print goes to stderr.
+    torch is not imported if they can be imported without it (stand_in.py). What they print goes to stderr.
 
     Raises:
         UsageError: there is no such op.
     """
+    return without_torch(project.import_root, lambda: _collect(project, ops), lambda found: not found.failures)
+
+
+def _collect(project: Project, ops: Sequence[str]) -> Collected:
     collected = Collected([], [], [])
     known: set[int] = set()
     for op in project.check_ops(list(ops)):
@@ -64,20 +68,6 @@ def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
             else:
                 collected.modules.append((op, specs))
     return collected
-
-
-def collect_quickly(project: Project, ops: Sequence[str] = ()) -> Collected:
-    """Like `collect`, but without torch if the wrappers can be imported without it: for lists, not for builds.
-
-    Raises:
-        UsageError: as above.
-    """
-    with torch_stand_in(project.import_root) as stand_in:
-        if stand_in is not None:
-            collected = collect(project, ops)
-            if stand_in.is_enough and not collected.failures:
-                return collected
-    return collect(project, ops)
 
 
 def _failed_declaration(op: str, declared: DeclaredModule[Any], error: BaseException) -> KjitError:

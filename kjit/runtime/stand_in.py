@@ -2,8 +2,9 @@
 
 Declarations need the names of dtypes and, for annotations, `torch.Tensor`; wrappers of `kjit new` use nothing else of
 torch when they are imported. The stand-in has these. If anything else is used, or a package is imported that is neither
-the project's nor Python's, the stand-in is not enough: the result has to be discarded, and the wrappers have to be
-imported with the real torch. No module of the project stays imported, as they refer to the stand-in.
+the project's nor Python's, the stand-in is not enough: the result is discarded, and the wrappers are imported with the
+real torch. Nothing is kept from one process to the next, so no answer can be out of date. No module of the project
+stays imported, as they refer to the stand-in.
 """
 
 from __future__ import annotations
@@ -12,17 +13,47 @@ import contextlib
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from kjit import spec
 
+T = TypeVar("T")
 
-def is_stood_in() -> bool:
-    """Whether torch is the stand-in."""
-    return getattr(sys.modules.get("torch"), "is_kjit_stand_in", False) is True
+_ALIASES = {
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "short": "int16",
+    "int": "int32",
+    "long": "int64",
+}
+
+
+def stood_in() -> StandIn | None:
+    """The stand-in, if it is in torch's place."""
+    torch = sys.modules.get("torch")
+    return torch if isinstance(torch, StandIn) else None
+
+
+def without_torch(root: Path, ask: Callable[[], T], is_whole: Callable[[T], bool]) -> T:
+    """The answer of `ask`, which imports modules below `root`: without torch if they can be imported without it.
+
+    Otherwise `ask` is called again, and imports them with the real torch, whose errors are those to report. That is
+    also done if torch is imported already, or is not installed.
+
+    Args:
+        is_whole: whether an answer without torch can be taken for the one with it, as no import failed.
+    """
+    if "torch" not in sys.modules and (real := importlib.util.find_spec("torch")) is not None:
+        stand_in = StandIn(real)
+        with contextlib.suppress(Exception, NotEnough), _in_place(stand_in, root.resolve()):
+            answer = ask()
+            if stand_in.is_enough and is_whole(answer):
+                return answer
+    return ask()
 
 
 class NotEnough(BaseException):
@@ -32,16 +63,21 @@ class NotEnough(BaseException):
 class StandIn(ModuleType):
     """The stand-in for torch: `torch.Tensor`, `torch.dtype` and the dtypes that kjit knows.
 
+    Args:
+        real: the spec of the real torch.
+
     Attributes:
         is_enough: whether nothing else was used.
-        is_kjit_stand_in: its mark (`is_stood_in`).
+        ops: the ops that were defined, by name, and the function of each.
         refuse: called with the name of something that needs the real torch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, real: importlib.machinery.ModuleSpec) -> None:
         super().__init__("torch")
+        self.__spec__ = real
+        self.__file__ = real.origin
         self.is_enough = True
-        self.is_kjit_stand_in = True
+        self.ops: dict[str, str] = {}
 
         def refuse(name: str) -> NoReturn:
             self.is_enough = False
@@ -67,21 +103,34 @@ class StandIn(ModuleType):
             def __repr__(self) -> str:
                 return f"torch.{self._name}"
 
+            def __reduce__(self) -> str:  # so that a copy is the same object
+                return self._name
+
             def __getattr__(self, name: str) -> Any:
                 if name.startswith("__"):
                     raise AttributeError(name)
                 refuse(f"{self}.{name}")
 
         self.refuse = refuse
-        self.Tensor = Tensor
-        self.dtype = dtype
+        for kind in (Tensor, dtype):
+            kind.__module__, kind.__qualname__ = "torch", kind.__name__
+            setattr(self, kind.__name__, kind)
         for name in spec.CPP_DTYPES:
             setattr(self, name, dtype(name))
+        for alias, name in _ALIASES.items():
+            setattr(self, alias, getattr(self, name))
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("__file__", "__warningregistry__"):  # used by Python itself
+        if name == "__warningregistry__":  # used by Python itself
             raise AttributeError(name)
         self.refuse(name)
+
+    def __dir__(self) -> NoReturn:
+        self.refuse("dir")
+
+    @property
+    def __dict__(self) -> NoReturn:  # type: ignore[override]
+        self.refuse("vars")
 
 
 class _Finder:
@@ -113,25 +162,23 @@ class _Finder:
 
 
 @contextlib.contextmanager
-def torch_stand_in(root: Path) -> Iterator[StandIn | None]:
-    """Replace torch by the stand-in while modules below `root` are imported; both are removed afterwards.
-
-    Yields None, and does nothing, if torch is already imported, or is not installed.
-    """
-    if "torch" in sys.modules or importlib.util.find_spec("torch") is None:
-        yield None
-        return
-    stand_in = StandIn()
-    finder = _Finder(stand_in, root.resolve())
+def _in_place(stand_in: StandIn, root: Path) -> Iterator[None]:
+    """Replace torch by the stand-in while modules below `root` are imported; both are removed afterwards."""
+    finder = _Finder(stand_in, root)
     sys.modules["torch"] = stand_in
     sys.meta_path.insert(0, finder)
     try:
-        yield stand_in
+        yield
     finally:
         sys.meta_path.remove(finder)
+        del sys.modules["torch"]
         holders = [
             name for name, module in sys.modules.items() if getattr(module, "__dict__", {}).get("torch") is stand_in
         ]
-        for name in ("torch", *finder.found, *holders):
+        for name in (*finder.found, *holders):
             sys.modules.pop(name, None)
+            # `from package import module` looks there first.
+            package, _, child = name.rpartition(".")
+            if package in sys.modules:
+                vars(sys.modules[package]).pop(child, None)
         spec.forget_dtypes()

@@ -94,7 +94,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 import kjit
 from kjit import env
 from kjit.runtime.op_call import OpLayout, each_tensor, generate_call, read_layout
-from kjit.runtime.stand_in import is_stood_in
+from kjit.runtime.stand_in import StandIn, stood_in
 
 if TYPE_CHECKING:
     import torch
@@ -183,8 +183,9 @@ def torch_op(
     def decorate(function: Callable[_P, _R]) -> TorchOp[_P, _R]:
         layout = read_layout(function, outputs, mutated)
         namespace, op_name = _split_name(name or _default_name(function), layout)
-        if is_stood_in():
-            return cast("TorchOp[_P, _R]", _without_torch(function))
+        stand_in = stood_in()
+        if stand_in is not None:
+            return cast("TorchOp[_P, _R]", _unregistered(function, f"{namespace}::{op_name}", stand_in))
         require_torch()
         gradient = _Gradient(layout)
         kernel: Callable[..., Any] = function
@@ -326,8 +327,15 @@ def _split_name(name: str, layout: OpLayout) -> tuple[str, str]:
     return namespace, op_name
 
 
-def _without_torch(function: Callable[_P, _R]) -> Callable[_P, _R]:
+def _owner(function: Callable[..., object]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _unregistered(function: Callable[_P, _R], name: str, stand_in: StandIn) -> Callable[_P, _R]:
     """`function`, unregistered, while declarations are read: then it is not called, but may be given a gradient."""
+    owner = _owner(function)
+    if stand_in.ops.setdefault(name, owner) != owner:
+        stand_in.refuse(name)  # an error, which `_forget_previous` reports
     function.__dict__[GRADIENT] = lambda *_, **__: None
     return function
 
@@ -349,7 +357,7 @@ def _register(
 
     schema = _schema(layout, op_name, functional=True)
     out_schema = _schema(layout, f"{op_name}.out") if layout.outputs else None
-    owner = f"{function.__module__}.{function.__qualname__}"
+    owner = _owner(function)
     previous = _forget_previous(namespace, op_name, owner)
     if previous is not None:
         gradient.follow(previous)

@@ -46,6 +46,23 @@ class TestBuilding:
         assert states(second) == {"answer<1>": "hit", "answer<2>": "hit"}
         assert (second.returncode, second.stderr) == (0, "")
 
+    def test_a_changed_wrapper_is_built_without_torch(self, kjit: Kjit, project: Path, tmp_path: Path) -> None:
+        wrapper, used = project / "kernels" / "answer.py", tmp_path / "used.jsonl"
+        line = {"op": "kernels.answer:_module", "values": {"n": 3}, "target": "cpu", "archs": []}
+        used.write_text(json.dumps(line) + "\n")
+        first = "import atexit, sys; atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr))"
+        wrapper.write_text("import torch\n" + wrapper.read_text())
+        for change, command, found in (
+            (("[1, 2]", "[1]"), ["build"], {"answer<1>": "built"}),
+            (("[1]", "[1, 2] if torch.half in [torch.float16] else []"), ["build"], {"answer<1>": "hit"}),
+            (("", ""), ["build", "--from", str(used)], {"answer<3>": "built"}),
+        ):
+            wrapper.write_text(wrapper.read_text().replace(*change))
+            done = kjit(*command, first=first)
+            assert found.items() <= states(done).items(), done.stderr
+            assert done.stderr.splitlines()[-1] == "False"
+        assert states(kjit("build")) == {"answer<1>": "hit", "answer<2>": "hit"}
+
     def test_the_table_says_variant_target_state_seconds_and_size(self, kjit: Kjit) -> None:
         header, row, _ = kjit("build").stdout.splitlines()
         assert header.split() == ["variant", "target", "state", "seconds", "size"]

@@ -37,7 +37,7 @@ import json, sys
 from kjit.planning import wrappers
 from kjit.project import find_project
 
-collected = wrappers.collect_quickly(find_project())
+collected = wrappers.collect(find_project())
 print(json.dumps({
     "labels": [spec.label for spec in collected.specs()],
     "failures": [error.message for _, error in collected.failures],
@@ -95,6 +95,10 @@ def every_night(more: str) -> Any:
         "import typing\ndef f(x: typing.Optional[torch.Tensor]) -> list[torch.Tensor]: ...",
         "NAMES = {torch.float16: 'half', torch.int8: str(torch.int8)}\nassert torch.int8 in NAMES",
         "assert isinstance(torch.int8, torch.dtype) and not isinstance(3, torch.Tensor)",
+        "import copy\nassert copy.deepcopy({torch.half: torch.float}) == {torch.float16: torch.float32}",
+        "from pathlib import Path\nassert (Path(torch.__file__).parent / '_C').parent.is_dir()",
+        "import importlib.util\nassert importlib.util.find_spec('torch').origin == torch.__file__",
+        "import importlib.metadata\nassert importlib.metadata.version('torch') >= '2'",
         OP.format("outputs=lambda x: torch.empty_like(x)") + "f.register_autograd(lambda ctx, grad: grad)",
     ],
 )
@@ -109,6 +113,8 @@ def test_a_wrapper_that_only_names_types_is_asked_without_torch(more: str, proje
     [
         "HAS_GPU = torch.cuda.is_available()",
         "from torch import nn as layers, Tensor",
+        # Its modules are imported again, too.
+        "from kjit.ops import norm\nHAS_GPU = torch.cuda.is_available()\nassert torch.float16 in norm.FLOATS",
         OP.format("outputs=torch.empty_like"),
         *map(
             every_night,
@@ -116,6 +122,11 @@ def test_a_wrapper_that_only_names_types_is_asked_without_torch(more: str, proje
                 "try:\n    torch.no_such_name\nexcept Exception:\n    pass",
                 "try:\n    torch.cuda\nexcept BaseException:\n    pass",
                 "BYTES = torch.float32.itemsize",
+                "assert 'complex64' in dir(torch)",
+                "assert 'complex64' in vars(torch)",
+                "assert hasattr(torch, 'complex64')",
+                "assert torch.__version__ >= '2'",
+                "torch.library.define('stand_in_test::f', '(Tensor x) -> Tensor')",
                 "class Mine(torch.Tensor): ...",
                 "EMPTY = torch.Tensor()",
                 "METHOD = torch.Tensor.add",
@@ -140,7 +151,7 @@ def test_a_wrapper_that_needs_more_is_imported_with_torch(more: str, collected: 
 )
 def test_what_fails_to_import_fails_with_the_real_error(mistake: str, collected: Collected, run: Run) -> None:
     found = collected(HEAD + mistake)
-    as_built = run(COLLECT.replace("collect_quickly", "collect"))
+    as_built = run(COLLECT.replace("collect", "collect"))
     assert found["failures"]
     assert found["failures"] == json.loads(as_built.stdout)["failures"]
 
@@ -150,11 +161,29 @@ def test_what_fails_to_import_fails_with_the_real_error(mistake: str, collected:
     [
         OP.format("'no name', outputs=lambda x: x"),
         "@kjit.torch_op(mutates_args=['y'])\ndef f(x: torch.Tensor) -> None: ...",
+        OP.format("'stand_in_test::f', outputs=lambda x: x")
+        + OP.format("'stand_in_test::f', outputs=lambda x: x").replace("def f", "def g"),
     ],
 )
 def test_an_op_that_cannot_be_is_an_error_here_too(op: str, collected: Collected) -> None:
     (failure,) = collected(HEAD + op)["failures"]  # type: ignore[misc]
-    assert "op 'f'" in failure
+    assert "op 'f'" in failure or "op 'stand_in_test::f' is already taken" in failure
+
+
+def test_each_process_asks_the_files_as_they_are(
+    project: Path, collected: Collected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "beside.py").write_text("import torch\nDTYPES = [torch.float32, torch.bfloat16]\n")
+    wrapper = HEAD.replace("[torch.float32, torch.bfloat16]", "DTYPES").replace(
+        "torch\n", "torch\nfrom beside import *\n", 1
+    )
+    assert collected(wrapper)["labels"] == LABELS
+    (project / "beside.py").write_text("import os, torch\nDTYPES = [getattr(torch, os.environ['DTYPE'])]\n")
+    for name, label in (("float16", "op<fp16_t>"), ("int8", "op<int8_t>")):
+        monkeypatch.setenv("DTYPE", name)
+        assert collected(wrapper)["labels"] == [label]
+    found = collected(wrapper.replace("(dtype)\n", "(dtype, 7)\n"))
+    assert found == {"labels": ["op<int8_t, 7>"], "failures": [], "has_torch": False, "left": []}
 
 
 def test_what_is_installed_in_an_environment_in_the_projects_folder_is_not_the_projects(
@@ -188,7 +217,7 @@ def test_without_torch_its_import_error_is_reported(project: Path, run: Run) -> 
 
 
 @pytest.mark.usefixtures("project")
-def test_a_dry_run_of_what_kjit_new_writes_imports_no_torch(run: Run) -> None:
+def test_what_kjit_new_writes_is_asked_without_torch(run: Run) -> None:
     for pattern in ("elementwise", "rowwise", "gather", "scatter", "custom", "minimal"):
         done = CliRunner().invoke(app, ["new", f"an_{pattern}", "--pattern", pattern, "--device", "cuda,cpu"])
         assert done.exit_code == 0, done.output
