@@ -545,7 +545,13 @@ __global__ void __launch_bounds__(128, 8) scale_kernel(float* x) {{
         "rowwise(math",
         [
             ("no_term", "auto term(", "auto trem(", "the math has no function term(), which returns", ALL[:1]),
-            ("no_total", "x * x; }", '"term"; }', "term() returns neither a number nor a struct with a function", KERNELS),
+            (
+                "no_total",
+                "x * x; }",
+                '"term"; }',
+                "term() returns neither a number nor a struct with a function",
+                KERNELS,
+            ),
             ("term_reference", "term(compute_t<T> x", "term(compute_t<T>& x", "term() takes a reference", SIMULATOR),
             ("other_total", "row(compute_t<T> total", "row(double total", "row() is not the row's total", ALL[:1]),
             ("no_size", "compute_t<T> size, float& rms", "float& rms, float size", "row() is not a number", SIMULATOR),
