@@ -59,21 +59,6 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr.splitlines() == [f"{command}:0" for command in commands]
 
 
-def test_help_names_every_command() -> None:
-    shown = _run(SCRIPT, "--help").stdout
-    assert [command for command in COMMANDS if command not in shown] == []
-
-
-def test_what_a_command_does_fits_into_the_list_of_commands_on_a_narrow_terminal(kjit_in: Kjit, tmp_path: Path) -> None:
-    listed = kjit_in(tmp_path, "--help", COLUMNS="80").stdout.partition("Commands:")[2]
-    assert "doctor" in listed
-    assert "..." not in listed
-
-
-def test_the_short_option_shows_help_too(kjit_here: Kjit) -> None:
-    assert kjit_here("new", "-h").stdout == kjit_here("new", "--help").stdout != ""
-
-
 @pytest.mark.parametrize("command", [(), ("cache",)])
 def test_without_arguments_help_is_shown(kjit_here: Kjit, command: tuple[str, ...]) -> None:
     done = kjit_here(*command)
@@ -165,35 +150,12 @@ def test_an_error_of_kjit_is_a_sentence_and_a_hint_without_a_traceback(kjit_here
     assert hint == "hint: `kjit init` makes a project in this folder"
 
 
-def test_debug_shows_the_traceback_too(kjit_here: Kjit) -> None:
-    done = kjit_here("--debug", "bench")
-    assert done.returncode == 2
-    assert "Traceback (most recent call last):" in done.stderr
-    assert "error: there is no project here" in done.stderr
-
-
 def test_a_reader_that_leaves_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as nobody_reads:
         done = subprocess.run([SCRIPT, "--help"], stdout=nobody_reads, stderr=subprocess.PIPE, text=True, check=False)
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_what_is_written_to_a_closed_stream_goes_nowhere(closing: str, tmp_path: Path) -> None:
-    script = f'"{SCRIPT}" cache size {closing}; echo $? >status; "{SCRIPT}" cache ls --json {closing}; echo $? >>status'
-    done = subprocess.run(
-        ["/bin/sh", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "KJIT_CACHE_DIR": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (tmp_path / "status").read_text() == "0\n0\n"
-    assert done.stderr == ""
-    assert ("0 artifacts" in done.stdout) == (closing == "2>&-")
 
 
 @pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"])
