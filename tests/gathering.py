@@ -16,7 +16,7 @@ LOOK_UPS = {
 
 EXPORTS = [(f"look_up_{number}", f"{symbol}::run") for number, symbol in enumerate(LOOK_UPS)]
 
-SHAPES = [(1, 1), (3, 7), (70, 16), (33, 64), (40, 65), (17, 257), (9, 1001), (200, 96)]
+SHAPES = [(0, 257), (5, 0), (1, 1), (3, 7), (70, 16), (33, 64), (40, 65), (17, 257), (9, 1001), (200, 96), (3, 50_257)]
 """The number of selected rows, and the elements in each."""
 
 OFFSETS = [(0, 0, 0), (0, 1, 0), (3, 0, 0), (0, 0, 1), (16, 32, 16)]

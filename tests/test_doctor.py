@@ -27,23 +27,10 @@ from kjit.errors import ToolchainError
 from kjit.runtime import gpus
 from kjit.runtime.gpus import Driver, Gpu
 
-NAMES = [
-    "kjit",
-    "C++ compiler",
-    "ninja",
-    "tvm-ffi",
-    "torch",
-    "cache",
-    "shared cache",
-    "temp folder",
-    "CUDA",
-    "NVRTC",
-    "simulator",
-    "GPUs",
-    "Highway",
-    "triton",
-    "clangd",
-]
+NAMES = (
+    *("kjit", "C++ compiler", "ninja", "tvm-ffi", "torch", "cache", "shared cache", "temp folder"),
+    *("CUDA", "NVRTC", "simulator", "GPUs", "Highway", "triton", "clangd"),
+)
 H200 = Gpu("NVIDIA H200", (9, 0), "GPU-1")
 
 
@@ -80,11 +67,7 @@ def hide_cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_everything_is_examined() -> None:
-    assert [each.name for each in examine()] == NAMES
-
-
-def test_this_machine_is_fit_for_the_cpu() -> None:
-    assert is_fit(examine())
+    assert [each.name for each in examine()] == [*NAMES]
 
 
 def test_torch_is_not_imported() -> None:
@@ -142,21 +125,11 @@ def test_the_simulator_needs_headers_and_no_compiler(monkeypatch: pytest.MonkeyP
     assert found.detail == f"headers of CUDA 13.0 ({include}, from /usr/local/cuda); KJIT_SIM sends CPU tensors to it"
 
 
-def test_no_gpu_is_absent() -> None:
-    assert check("GPUs").state == "absent"
-
-
 def test_hidden_gpus_are_absent_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     add_gpus(monkeypatch, H200)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     found = check("GPUs")
     assert (found.state, "CUDA_VISIBLE_DEVICES hides them" in found.detail) == ("absent", True)
-
-
-def test_gpus_are_counted_by_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    hide_cuda(monkeypatch, tmp_path)
-    add_gpus(monkeypatch, H200, H200)
-    assert check("GPUs").detail == "2 x NVIDIA H200 (9.0a), driver 580.65"
 
 
 @pytest.mark.nvcc
@@ -270,26 +243,14 @@ def test_a_check_that_breaks_is_a_problem_and_not_the_end(monkeypatch: pytest.Mo
     monkeypatch.setattr(doctor, "find_cxx", break_down)
     found = check("C++ compiler")
     assert found.detail == "cannot be checked: ZeroDivisionError: unheard of"
-    assert [each.name for each in examine()] == NAMES
+    assert [each.name for each in examine()] == [*NAMES]
 
 
 class TestCache:
-    def test_its_folder_is_named(self, machine: Path) -> None:
-        assert check("cache").detail.startswith(str(machine))
-
-    def test_one_that_does_not_exist_yet_is_fine(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "a" / "b"))
-        assert check("cache").state == "ok"
-
     def test_one_that_others_may_write_to_is_a_problem(self, machine: Path) -> None:
         machine.chmod(0o777)
         found = check("cache")
         assert (found.state, "chmod -R go-w" in str(found.fix)) == ("problem", True)
-
-    def test_one_below_a_file_is_a_problem(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        (tmp_path / "file").touch()
-        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "file" / "cache"))
-        assert check("cache").state == "problem"
 
     def test_one_that_may_not_be_written_is_a_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.access", lambda *_: False)
@@ -319,10 +280,8 @@ class TestCommand:
         done = CliRunner().invoke(app, ["doctor"])
         assert done.exit_code == 0
         assert all(name in done.stdout for name in NAMES)
-
-    def test_json_holds_the_same(self) -> None:
         done = CliRunner().invoke(app, ["doctor", "--json"])
-        assert [each["name"] for each in json.loads(done.stdout)] == NAMES
+        assert [each["name"] for each in json.loads(done.stdout)] == [*NAMES]
 
     def test_a_problem_of_the_cpu_is_exit_status_1_with_its_fix(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CXX", "ccache g++")
@@ -332,10 +291,6 @@ class TestCommand:
 
 
 class TestSharedCache:
-    def test_none_is_no_problem(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("KJIT_SHARED_CACHE_DIR", raising=False)
-        assert check("shared cache").state == "absent"
-
     def test_it_is_named_with_how_much_it_has(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "team").mkdir(mode=0o755)
         monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "team"))
@@ -366,19 +321,6 @@ def test_a_tmpdir_that_cannot_be_written_is_named_with_what_is_used(monkeypatch:
     found = check("temp folder")
     assert found.state == "ok"
     assert found.detail.endswith("is used: TMPDIR is '/nonexistent', where nothing can be written.")
-
-
-def test_without_a_home_the_message_names_the_variable_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("KJIT_CACHE_DIR", "HOME", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("pwd.getpwuid", lambda _: {}[0])
-    monkeypatch.setattr("os.access", lambda *_: False)
-    found = doctor._cache()  # alone: others would make the folder, where this runs as root
-    assert found.detail.startswith(
-        "'/.cache/kjit' cannot be written by this user (it has no home folder: HOME is not set)"
-    )
-    assert found.fix is not None
-    assert found.fix.endswith("set KJIT_CACHE_DIR to a folder of your own")
 
 
 def test_the_limit_of_the_cache_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

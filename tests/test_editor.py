@@ -201,9 +201,6 @@ class TestClangd:
             ": element() takes no reference for a tensor that is written: add & to the type of its parameter"
         )
 
-    def test_it_finds_no_error_in_a_projects_header(self, project: Project, config: Path) -> None:
-        assert errors(project.include_dir / "mine.h", config) == []
-
     @pytest.mark.parametrize("header", HEADER_CASES)
     def test_it_finds_no_error_in_a_header_of_kjit(self, header: Path, config: Path) -> None:
         assert errors(header, config) == []
@@ -261,19 +258,10 @@ class TestFlags:
 
 
 class TestFiles:
-    def test_a_file_that_exists_is_kept(self, project: Project) -> None:
-        (project.root / ".clangd").write_text("mine\n")
-        (file,) = write_editor_files(project, editor_flags(project))
-        assert (file.state, (project.root / ".clangd").read_text()) == ("kept", "mine\n")
-
     def test_a_file_that_exists_is_replaced_when_forced(self, project: Project) -> None:
         (project.root / ".clangd").write_text("mine\n")
         (file,) = write_editor_files(project, editor_flags(project), force=True)
         assert (file.state, (project.root / ".clangd").read_text()) == ("written", file.text)
-
-    def test_the_second_time_nothing_changes(self, project: Project) -> None:
-        for state in ("written", "unchanged"):
-            assert [file.state for file in write_editor_files(project, editor_flags(project))] == [state]
 
     def test_a_folder_in_its_place_is_refused(self, project: Project) -> None:
         (project.root / ".clangd").mkdir()

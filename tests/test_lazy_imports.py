@@ -39,13 +39,6 @@ def test_a_declared_op_is_declared_without_torch() -> None:
     assert imported_by(script).isdisjoint(HEAVY)
 
 
-@pytest.mark.parametrize("command", [["--help"], ["build", "--help"], ["clean-cache", "--help"], ["cache", "--help"]])
-def test_help_imports_nothing_heavy(command: list[str]) -> None:
-    script = f"import sys\nfrom kjit.cli import main\nsys.argv = ['kjit', *{command}]\n"
-    script += "try:\n    main()\nexcept SystemExit:\n    pass"
-    assert imported_by(script).isdisjoint(HEAVY)
-
-
 def test_every_public_name_is_there() -> None:
     for name in kjit.__all__:
         assert getattr(kjit, name) is not None

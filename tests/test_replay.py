@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -276,23 +275,6 @@ class TestBadInput:
         with pytest.raises(KjitError, match=f"'{name}', which the recording names"):
             again.run(changed(call, op=f"{name}:scale"))
 
-    def test_an_op_of_an_installed_package_is_called(
-        self, call: Call, again: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "installed").mkdir()
-        (tmp_path / "installed" / "scale.py").write_text(replayed.WRAPPER)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        assert again.test(changed(call, op="installed.scale:scale")).state == "ran"
-
-    def test_what_a_module_would_import_on_demand_is_not_looked_for(
-        self, call: Call, again: Replay, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        lazy = ModuleType("lazy")
-        lazy.__dict__["__getattr__"] = lambda name: pytest.fail(name)
-        monkeypatch.setitem(sys.modules, "lazy", lazy)
-        with pytest.raises(KjitError, match="no longer has an op"):
-            again.run(changed(call, op="lazy:scale"))
-
     @pytest.mark.parametrize(
         ("tensor", "message"),
         [
@@ -314,31 +296,19 @@ class TestBadInput:
         [
             "",
             "{",
-            "[]",
             '{"format": 1}',
             '{"format": 1, "kind": "op", "op": "scale", "arguments": {}, "memories": []}',
             '{"format": 1, "kind": "other", "op": "a:b", "arguments": {}, "memories": []}',
             '{"format": 1, "kind": "export", "op": "a:b", "arguments": {}, "memories": []}',
             '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": {"tensor": {}}}, "memories": []}',
-            '{"format": 1, "kind": "op", "op": "a:", "arguments": {}, "memories": []}',
-            '{"format": 1, "kind": "op", "op": {"a": 1}, "arguments": {}, "memories": []}',
             '{"format": 1, "kind": "op", "op": "a/b:c", "arguments": {}, "memories": []}',
-            '{"format": 1, "kind": ["op"], "op": "a:b", "arguments": {}, "memories": []}',
-            '{"format": 1, "kind": "op", "op": "a:b", "arguments": [], "memories": []}',
-            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {}, "memories": {}}',
-            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": [1]}, "memories": []}',
-            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": {}}, "memories": []}',
             '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": {"list": 1}}, "memories": []}',
-            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": NaN}, "memories": []}',
             f'{{"format": 1, "kind": "op", "op": "a:b", "arguments": {{"x": {"9" * 5000}}}, "memories": []}}',
             '{"format": 1, "kind": "export", "op": "a:b", "export": "", "values": [], "arguments": {}, "memories": []}',
             TENSOR.replace("SHAPE", "1" + "0" * 30),
             TENSOR.replace("SHAPE", ", ".join(["1"] * 65)),
-            TENSOR.replace("SHAPE", '"1"'),
-            "[" * 100_000,
             '{"format": 1, "kind": "op", "op": "a:b", "arguments": ' + '{"x":' * 100_000,
             NESTED.replace("DEPTHS", '{"list": [' * 40 + "]}" * 40),
-            NESTED.replace("DEPTHS", '{"tuple": [' * 400 + "]}" * 400),
             NESTED.replace("DEPTHS", '{"list": [' * 100_000 + "]}" * 100_000),
         ],
         ids=lambda text: text[:80],

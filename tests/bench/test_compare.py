@@ -53,10 +53,6 @@ def verdicts(report: Report, baseline: Path, allowed: float = 0.05) -> list[str]
     return [c.verdict for c in compare(report, read_baseline(baseline), allowed)]
 
 
-def test_the_same_times_are_no_regression(run: Run, baseline: Path) -> None:
-    assert verdicts(sampled(run()), baseline) == ["ok", "ok"]
-
-
 def test_samples_that_are_past_the_limit_are_a_regression(run: Run, baseline: Path) -> None:
     found = compare(sampled(run(), kjit=times(1.3)), read_baseline(baseline), 0.05)
     assert [(c.verdict, c.regressed) for c in found] == [("slower", True)] * 2
@@ -65,8 +61,13 @@ def test_samples_that_are_past_the_limit_are_a_regression(run: Run, baseline: Pa
     assert 0.25 < found[0].interval.low < 0.3 < found[0].interval.high < 0.35
 
 
-def test_a_slow_down_within_the_limit_is_allowed(run: Run, baseline: Path) -> None:
-    assert verdicts(sampled(run(), kjit=times(1.3)), baseline, 0.4) == ["ok", "ok"]
+@pytest.mark.parametrize(("factor", "allowed"), [(1.0, 0.05), (1.3, 0.4), (0.5, 0.0)])
+def test_what_is_not_slower_than_allowed_is_no_regression(
+    run: Run, baseline: Path, factor: float, allowed: float
+) -> None:
+    found = compare(sampled(run(), kjit=times(factor)), read_baseline(baseline), allowed)
+    assert [c.verdict for c in found] == ["ok", "ok"]
+    assert [c.change for c in found] == pytest.approx([factor - 1] * 2)
 
 
 def test_a_slow_down_that_may_be_within_the_limit_is_no_regression(run: Run, baseline: Path) -> None:
@@ -106,12 +107,6 @@ def test_a_slow_down_beyond_that_of_the_control_is_a_regression(run: Run, baseli
     assert verdicts(sampled(run(), kjit=times(2.0), torch=times(1.4)), baseline) == ["slower", "slower"]
 
 
-def test_without_a_control_the_samples_alone_are_judged(run: Run, tmp_path: Path) -> None:
-    changes = ('["kjit", "torch"], ["mine", "PyTorch"]', '["kjit"], ["mine"]')
-    alone = write(tmp_path, sampled(run(changes)))
-    assert verdicts(sampled(run(changes), kjit=times(1.3)), alone) == ["slower", "slower"]
-
-
 def test_an_interval_needs_as_many_samples_as_make_an_accident_rare() -> None:
     def is_enough(before: int, now: int) -> bool:
         return find_interval([1.0] * before, [2.0] * now) is not None
@@ -139,12 +134,6 @@ def test_what_the_op_is_compared_with_is_not_judged(run: Run, baseline: Path) ->
     found = compare(sampled(run(), torch=times(10)), read_baseline(baseline), 0.05)
     assert not any(c.regressed for c in found)
     assert all("kjit" in c.where for c in found)
-
-
-def test_a_faster_run_is_no_regression(run: Run, baseline: Path) -> None:
-    found = compare(sampled(run(), kjit=times(0.5)), read_baseline(baseline), 0.0)
-    assert [c.verdict for c in found] == ["ok", "ok"]
-    assert [c.change for c in found] == pytest.approx([-0.5, -0.5])
 
 
 def test_a_size_that_the_baseline_lacks_is_left_out(run: Run, baseline: Path) -> None:
@@ -177,19 +166,6 @@ def test_a_missing_baseline_says_how_to_write_one(tmp_path: Path) -> None:
     assert error.value.hint == "write one with: kjit bench --json > baseline.json"
 
 
-def test_a_folder_is_no_baseline(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is a folder"):
-        read_baseline(tmp_path)
-
-
-@pytest.mark.parametrize("text", ["", "{", "\x00"])
-def test_a_baseline_that_is_not_json_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "baseline.json"
-    path.write_text(text)
-    with pytest.raises(UsageError, match="is not JSON"):
-        read_baseline(path)
-
-
 _ZERO = {"file": "b.py", "benchmark": "b", "provider": "kjit", "args": {}, "median_us": 0}
 
 
@@ -199,15 +175,15 @@ _ZERO = {"file": "b.py", "benchmark": "b", "provider": "kjit", "args": {}, "medi
         [],
         {},
         {"hardware": [], "measurements": [{}]},
-        {"hardware": 3},
-        "x",
         {"hardware": [], "measurements": [_ZERO]},
-        {"hardware": [], "measurements": [{**_ZERO, "median_us": 1, "runs_us": []}]},
         {"hardware": [], "measurements": [{**_ZERO, "median_us": 1, "runs_us": ["x"]}]},
     ],
 )
 def test_a_baseline_of_another_form_is_refused(tmp_path: Path, document: Any) -> None:
     path = tmp_path / "baseline.json"
+    path.write_text("{")
+    with pytest.raises(UsageError, match="is not JSON"):
+        read_baseline(path)
     path.write_text(json.dumps(document))
     with pytest.raises(UsageError, match="was not written by kjit bench"):
         read_baseline(path)

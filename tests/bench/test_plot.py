@@ -1,23 +1,14 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kjit.bench.plot import require_matplotlib, write_plots
+from kjit.bench.plot import write_plots
 from kjit.bench.sweep import Report
-from kjit.errors import KjitError
 
 Run = Callable[..., Report]
-
-
-def test_without_matplotlib_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(KjitError, match="plots need matplotlib") as error:
-        require_matplotlib()
-    assert error.value.hint == "pip install 'kjit[bench]'"
 
 
 @pytest.mark.parametrize(
@@ -38,13 +29,6 @@ def test_a_sweep_has_as_many_pictures_as_there_are_numbers_for(
     paths = write_plots(run(*changes), tmp_path / "plots")
     assert [path.name for path in paths] == pictures
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
-
-
-def test_sweeps_of_one_name_get_a_number(run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    report = run(("    triton.testing.Benchmark(", "    [triton.testing.Benchmark("), ("    )\n)", "    )] * 2\n)"))
-    names = ["scale.png", "scale-bandwidth.png", "scale-2.png", "scale-2-bandwidth.png"]
-    assert [path.name for path in write_plots(report, tmp_path)] == names
 
 
 def test_sizes_that_are_not_numbers_are_put_side_by_side(run: Run, tmp_path: Path) -> None:

@@ -30,18 +30,19 @@ def test_flops_and_time_give_a_rate(run: Run) -> None:
     assert first.gbps is None
 
 
-def test_a_speed_up_is_against_pytorch(run: Run) -> None:
-    assert [m.speedup for m in run().measurements[:2]] == [2.0, 1.0]
-
-
-def test_a_speed_up_is_against_the_second_provider_where_pytorch_is_not_one(run: Run) -> None:
-    report = run(('"torch"', '"old"'))
-    assert [m.speedup for m in report.measurements[:2]] == [2.0, 1.0]
-
-
-def test_a_single_provider_has_no_speed_up(run: Run) -> None:
-    report = run(('["kjit", "torch"], ["mine", "PyTorch"]', '["kjit"], ["mine"]'))
-    assert [m.speedup for m in report.measurements] == [None, None]
+@pytest.mark.parametrize(
+    ("change", "speedups"),
+    [
+        (("import triton", "import triton"), [2.0, 1.0]),
+        (('"torch"', '"old"'), [2.0, 1.0]),  # the second provider stands for PyTorch
+        (('["kjit", "torch"], ["mine", "PyTorch"]', '["kjit"], ["mine"]'), [None, None]),
+        (("    median =", "    assert provider != 'torch'\n    median ="), [None, None]),
+    ],
+)
+def test_a_speed_up_is_against_pytorch_or_the_second_provider(
+    run: Run, change: tuple[str, str], speedups: list[float | None]
+) -> None:
+    assert [m.speedup for m in run(change).measurements[:2]] == speedups
 
 
 def test_a_provider_that_raises_hides_no_other(run: Run) -> None:
@@ -51,19 +52,18 @@ def test_a_provider_that_raises_hides_no_other(run: Run) -> None:
     assert report.failures[0].reason.startswith("AssertionError: no such kernel (line ")
 
 
-def test_a_speed_up_needs_a_baseline_that_ran(run: Run) -> None:
-    report = run(("    median =", "    assert provider != 'torch'\n    median ="))
-    assert report.measurements[0].speedup is None
+RETURNS = "return BenchTime(median, median * 0.98, median * 1.1)"
 
 
-def test_only_the_first_line_of_a_long_error_is_reported(run: Run) -> None:
-    report = run(("    median =", "    raise ValueError('first\\nsecond')\n    median ="))
-    assert report.failures[0].reason.startswith("ValueError: first ... (line ")
-
-
-def test_a_benchmark_that_returns_no_times_says_what_to_return(run: Run) -> None:
-    report = run(("return BenchTime(median, median * 0.98, median * 1.1)", "return median"))
-    assert report.failures[0].reason == ("the benchmark returned float, not the times of kjit.benchmark.run_benchmark.")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("    median =", "    raise ValueError('first\\nsecond')\n    median ="), "ValueError: first ... (line "),
+        ((RETURNS, "return median"), "the benchmark returned float, not the times of kjit.benchmark.run_benchmark."),
+    ],
+)
+def test_a_failure_is_one_line(run: Run, change: tuple[str, str], reason: str) -> None:
+    assert run(change).failures[0].reason.startswith(reason)
 
 
 def test_a_cuda_benchmark_without_a_gpu_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,22 +77,14 @@ def test_a_dtype_is_reported_by_its_name(run: Run) -> None:
     assert report.measurements[0].args["dtype"] == "float32"
 
 
-def test_several_names_take_a_value_each(run: Run) -> None:
+@pytest.mark.parametrize(("x", "args"), [("(1000, 3)", (1000, 3)), ("1000", (1000, 1000))])
+def test_several_names_take_a_value_each_or_the_same(run: Run, x: str, args: tuple[int, int]) -> None:
     report = run(
-        ('["n"], [1000, 2000]', '["n", "m"], [(1000, 3)]'),
+        ('["n"], [1000, 2000]', f'["n", "m"], [{x}]'),
         ("n, provider,", "n, m, provider,"),
         ("bytes_moved(n,", "bytes_moved(n, m,"),
     )
-    assert report.measurements[0].args == {"device": "cpu", "dtype": "float32", "n": 1000, "m": 3}
-
-
-def test_one_value_for_several_names_is_given_to_each(run: Run) -> None:
-    report = run(
-        ('["n"], [1000, 2000]', '["n", "m"], [1000]'),
-        ("n, provider,", "n, m, provider,"),
-        ("bytes_moved(n,", "bytes_moved(n, m,"),
-    )
-    assert (report.measurements[0].args["n"], report.measurements[0].args["m"]) == (1000, 1000)
+    assert (report.measurements[0].args["n"], report.measurements[0].args["m"]) == args
 
 
 def test_an_x_value_of_the_wrong_length_is_refused(project: Project) -> None:

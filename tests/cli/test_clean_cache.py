@@ -87,31 +87,11 @@ def test_what_is_recalled_of_it_goes_with_it(kjit: Kjit, filled: Path, chosen: l
     assert (records / "mine.txt").exists()
 
 
-def test_only_the_ops_that_are_named_go(kjit: Kjit, filled: Path) -> None:
-    kjit("clean-cache", "answer", "--yes")
-    assert ops_in(filled) == ["other", "other"]
-    assert Store.open(filled).support_code() != []
-
-
 def test_only_what_was_not_used_for_so_long_goes(kjit: Kjit, filled: Path) -> None:
     entry = next(iter(Store.open(filled).entries()))
     os.utime(entry.folder / "record.json", (time.time() - 31 * 86400,) * 2)
     kjit("clean-cache", "--older-than", "30d", "--yes")
     assert ops_in(filled) == ["answer", "other", "other"]
-
-
-def test_nothing_is_old_enough(kjit: Kjit, filled: Path) -> None:
-    done = kjit("clean-cache", "--older-than", "30d", "--yes")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "none that has been unused for that long" in done.stderr
-    assert len(ops_in(filled)) == 4
-
-
-def test_a_dry_run_removes_nothing(kjit: Kjit, filled: Path) -> None:
-    done = kjit("clean-cache", "--dry-run")
-    assert done.returncode == 0
-    assert "answer" in done.stdout
-    assert len(ops_in(filled)) == 4
 
 
 def test_without_a_terminal_and_without_yes_it_is_wrong_usage(kjit: Kjit, filled: Path) -> None:
@@ -142,20 +122,6 @@ def test_an_unknown_op_is_wrong_usage(kjit: Kjit, filled: Path) -> None:
     assert done.returncode == 2
     assert "did you mean answer?" in done.stderr
     assert len(ops_in(filled)) == 4
-
-
-def test_a_time_that_is_none_is_wrong_usage(kjit: Kjit, filled: Path) -> None:
-    done = kjit("clean-cache", "--older-than", "soon", "--yes")
-    assert done.returncode == 2
-    assert "write it like 30d" in done.stderr
-    assert len(ops_in(filled)) == 4
-
-
-def test_an_empty_cache_has_nothing_to_remove(kjit: Kjit, cache_dir: Path) -> None:
-    Store.open(cache_dir).remove_support_code()
-    done = kjit("clean-cache", "--yes")
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "Nothing to remove" in done.stderr
 
 
 def test_what_kjit_did_not_make_stays(kjit: Kjit, filled: Path) -> None:

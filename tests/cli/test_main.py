@@ -62,21 +62,6 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr.splitlines() == [f"{command}:0" for command in commands]
 
 
-def test_help_names_every_command() -> None:
-    shown = _run(SCRIPT, "--help").stdout
-    assert [command for command in COMMANDS if command not in shown] == []
-
-
-def test_what_a_command_does_fits_into_the_list_of_commands_on_a_narrow_terminal(kjit_in: Kjit, tmp_path: Path) -> None:
-    listed = kjit_in(tmp_path, "--help", COLUMNS="80").stdout.partition("Commands:")[2]
-    assert "doctor" in listed
-    assert "..." not in listed
-
-
-def test_the_short_option_shows_help_too(kjit_here: Kjit) -> None:
-    assert kjit_here("new", "-h").stdout == kjit_here("new", "--help").stdout != ""
-
-
 @pytest.mark.parametrize("command", [(), ("cache",)])
 def test_without_arguments_help_is_shown(kjit_here: Kjit, command: tuple[str, ...]) -> None:
     done = kjit_here(*command)
@@ -91,11 +76,6 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_python_dash_m_kjit_is_the_same_program() -> None:
     assert _run(sys.executable, "-m", "kjit", "--version").stdout == f"kjit {kjit.__version__}\n"
-
-
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    code = f"import sys, kjit; print([name for name in (*{HEAVY!r}, 'typer', 'rich') if name in sys.modules])"
-    assert _run(sys.executable, "-c", code).stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -166,13 +146,6 @@ def test_an_error_of_kjit_is_a_sentence_and_a_hint_without_a_traceback(kjit_here
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: there is no project here")
     assert hint == "hint: `kjit init` makes a project in this folder"
-
-
-def test_debug_shows_the_traceback_too(kjit_here: Kjit) -> None:
-    done = kjit_here("--debug", "bench")
-    assert done.returncode == 2
-    assert "Traceback (most recent call last):" in done.stderr
-    assert "error: there is no project here" in done.stderr
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:

@@ -86,10 +86,6 @@ def test_a_test_that_fails_or_does_not_import_is_status_1(kjit_test: Run, projec
     assert kjit_test("good").returncode == 1
 
 
-def test_an_option_that_pytest_does_not_know_is_wrong_usage(kjit_test: Run) -> None:
-    assert kjit_test("good", "--", "--no-such-option").returncode == 2
-
-
 def test_tests_of_which_none_ran_are_a_failure(kjit_test: Run) -> None:
     done = kjit_test("good", "--", "-k", "nothing")
     assert done.returncode == 1
@@ -110,14 +106,6 @@ def test_an_op_without_a_test_and_an_unknown_one_are_wrong_usage(
     assert (done.returncode, done.stdout) == (2, "")
     assert error in done.stderr
     assert hint in done.stderr
-
-
-def test_a_project_without_any_test_says_so(kjit_test: Run, project: Path) -> None:
-    for file in (project / "tests").iterdir():
-        file.unlink()
-    done = kjit_test()
-    assert done.returncode == 2
-    assert "there is no test of an op in tests" in done.stderr
 
 
 def test_a_process_that_dies_names_the_signal(kjit_test: Run, project: Path) -> None:
@@ -190,11 +178,6 @@ def test_an_op_that_does_not_compile_has_no_test_run_and_its_error_once(kjit_tes
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("'oops'") == 1
     assert done.stderr.endswith("No test was run.\n")
-
-
-def test_a_broken_op_stops_the_tests_of_no_other_one(kjit_test: Run, declared: Path) -> None:
-    declared.write_text("#define ANSWER oops\n")
-    assert kjit_test("good").returncode == 0
 
 
 @pytest.mark.parametrize("variable", ["KJIT_NO_COMPILE", "KJIT_CACHE_DIR"])

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from gathering import EXPORTS, LOOK_UPS, OFFSETS, SHAPES, check_look_up
 from machine import DEVICE, QUICKLY
 
@@ -32,3 +33,14 @@ def test_rows_that_an_index_chooses_meet_what_is_beside_them(
 ) -> None:
     for shape in SHAPES:
         check_look_up(module, number, shape, offsets, DEVICE, absent=absent)
+
+
+@pytest.mark.parametrize("columns", [257, 256, 1])
+def test_a_table_without_rows_gives_zeros(module: Any, columns: int) -> None:
+    def ones(*shape: int) -> torch.Tensor:
+        return torch.ones(shape, device=DEVICE)
+
+    index, total, out = ones(5).long(), ones(5, columns), ones(5, columns)
+    module.look_up_0(ones(0, columns), index, ones(columns), None, ones(5), None, total, out)
+    assert out.eq(0).all()
+    assert total.eq(2).all()

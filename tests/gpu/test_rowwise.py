@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE, QUICKLY
+from machine import DEVICE, QUICKLY, many
 from parts import InParts
 from rowwise import CHECKS, EXPORTS, HUGE, MANY, MIXES, OFFSETS, SHAPES, check_every_role, check_special_rows
 
@@ -49,6 +49,51 @@ def test_rows_of_every_length_are_as_the_reference_in_float64(module: Any, op: s
 @pytest.mark.parametrize("shape", [MANY, HUGE])
 def test_many_rows_and_rows_that_no_cluster_holds(module: Any, op: str, shape: tuple[int, int]) -> None:
     CHECKS[op](module, *shape, 0, DEVICE)
+
+
+LONG = [
+    (1, 250_000, 0),  # few rows: as many blocks for each as can share one
+    (8, 16_384, 0),
+    (33, 16_387, 0),
+    (many(300), 65_536, 0),  # more than the GPU works on at a time, fetched ahead
+    (many(300), 65_539, 0),
+    (many(300), 33_000, 0),  # blocks of half the threads, as larger ones would not fill an SM
+    (many(300), 14_001, 0),  # and of a quarter, as rows are not aligned
+    (33, 50_000, 0),
+    (3, 600_003, 0),  # more than a cluster can hold
+    (3, 30_001, 1),  # the tensors are never aligned at the same time
+]
+
+
+@pytest.mark.parametrize("op", every_night(["rms_norm", "add_rms_norm", "layer_norm"]))
+@pytest.mark.parametrize("shape", LONG)
+def test_rows_are_right_however_many_blocks_share_them(module: Any, op: str, shape: tuple[int, int, int]) -> None:
+    CHECKS[op](module, *shape, DEVICE)
+
+
+def test_a_row_that_is_not_finite_leaves_those_beside_it_alone(module: Any) -> None:
+    rows, columns = 4_500, 101
+    x = torch.randn(rows, columns, device=DEVICE).bfloat16()
+    weight = torch.randn(columns, device=DEVICE).bfloat16()
+    out, spoilt = torch.empty_like(x), torch.empty_like(x)
+    module.rms_norm(x, weight, 1e-6, out)
+    x[7::5] = torch.inf
+    module.rms_norm(x, weight, 1e-6, spoilt)
+    finite = torch.ones(rows, dtype=torch.bool, device=DEVICE)
+    finite[7::5] = False
+    assert torch.equal(out[finite], spoilt[finite])
+    assert spoilt[~finite].isnan().all()
+
+
+def test_rows_are_read_as_the_kernel_ahead_has_left_them(module: Any) -> None:
+    """They are asked for before that kernel has ended."""
+    rows, columns = many(300), 65_536
+    middle, out = torch.zeros(rows, columns, device=DEVICE), torch.empty(rows, columns, device=DEVICE)
+    for _ in range(5):
+        x = torch.randn(rows, columns, device=DEVICE) * 8
+        module.softmax(x, middle)
+        module.softmax(middle, out)
+        torch.testing.assert_close(out, torch.softmax(torch.softmax(x.double(), -1), -1).float())
 
 
 @pytest.mark.parametrize("absent", [False, True])

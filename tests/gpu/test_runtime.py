@@ -12,42 +12,15 @@ from machine import DEVICE, DEVICE_COUNT, QUICKLY, gpu_only, properties, synchro
 
 import kjit
 
+NAMES = """
+sm_count sm_version smem_per_block smem_per_sm runtime_version_is_of_the_headers_major blocks_per_sm
+blocks_per_sm_of_the_current available_smem blocks_with_available_smem set_smem set_smem_per_device run_per_device
+run_without_cache runs_so_far device_of_last_run current_device queries_of_a_cache_map sum accessible_address
+gpu_reads_all_host_memory set_carveout prefer_l1 prefer_l1_between carveout_after_failure check_driver_result
+check_driver_result_with_words errors_are_told_from_success a_failed_check_leaves_no_error_behind made_like powers
+"""
 EXPORTS = [
-    *(
-        (name, name)
-        for name in (
-            "sm_count",
-            "sm_version",
-            "smem_per_block",
-            "smem_per_sm",
-            "runtime_version_is_of_the_headers_major",
-            "blocks_per_sm",
-            "blocks_per_sm_of_the_current",
-            "available_smem",
-            "blocks_with_available_smem",
-            "set_smem",
-            "set_smem_per_device",
-            "run_per_device",
-            "run_without_cache",
-            "runs_so_far",
-            "device_of_last_run",
-            "current_device",
-            "queries_of_a_cache_map",
-            "sum",
-            "accessible_address",
-            "gpu_reads_all_host_memory",
-            "set_carveout",
-            "prefer_l1",
-            "prefer_l1_between",
-            "carveout_after_failure",
-            "check_driver_result",
-            "check_driver_result_with_words",
-            "errors_are_told_from_success",
-            "a_failed_check_leaves_no_error_behind",
-            "made_like",
-            "powers",
-        )
-    ),
+    *((name, name) for name in NAMES.split()),
     ("launch_with_smem_set", "launch_plainly<2>"),
     ("launch_with_smem_per_device", "launch_plainly<3>"),
     ("launch_without_smem", "launch_plainly<7>"),

@@ -43,26 +43,17 @@ def test_a_new_folder_becomes_a_project(tmp_path: Path) -> None:
     assert load_toml(root / "pyproject.toml")["project"]["name"] == "my-kernels"
 
 
-def test_pytest_finds_the_package_of_a_new_project(tmp_path: Path) -> None:
+def test_what_is_there_is_left_alone_and_a_second_time_there_is_nothing_to_do(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("mine\n")
     init(tmp_path)
+    assert (tmp_path / ".gitignore").read_text() == "mine\n"
     assert finds_package(find_project(tmp_path))
-    assert pytest_finds_package(tmp_path)
-
-
-def test_a_second_time_there_is_nothing_to_do(tmp_path: Path) -> None:
-    init(tmp_path)
     assert scaffold_project(tmp_path).files.files == []
 
 
 def test_kernels_are_formatted_as_kjit_formats_its_own(tmp_path: Path) -> None:
     init(tmp_path)
     assert (tmp_path / ".clang-format").read_text() == (REPOSITORY / ".clang-format").read_text()
-
-
-def test_an_existing_file_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / ".gitignore").write_text("mine\n")
-    init(tmp_path)
-    assert (tmp_path / ".gitignore").read_text() == "mine\n"
 
 
 @pytest.mark.parametrize(
@@ -139,10 +130,6 @@ def test_a_pytest_that_finds_the_package_needs_no_word(tmp_path: Path, name: str
     new.files.write()
     assert new.notes == ()
     assert pytest_finds_package(tmp_path)
-
-
-def test_kjit_finds_itself_installed() -> None:
-    assert finds_package(find_project(REPOSITORY))
 
 
 def test_a_file_is_no_place_for_a_project(tmp_path: Path) -> None:

@@ -32,9 +32,6 @@ class TestProduct:
     def test_products_are_joined_with_plus(self) -> None:
         assert kjit.product(a=[1]) + kjit.product(a=[2]) == ({"a": 1}, {"a": 2})
 
-    def test_nothing_is_one_variant_without_values(self) -> None:
-        assert kjit.product() == ({},)
-
     @pytest.mark.parametrize("value", ["fp32", 4, torch.float32])
     def test_one_value_where_a_list_belongs_is_refused(self, value: object) -> None:
         with pytest.raises(UsageError, match="product: a must be a list of values"):
@@ -72,14 +69,6 @@ class TestDeclaration:
             return Spec("op", cpp_files=[tmp_path / "op.cpp"])
 
         assert len(_op.specs()) == 1
-
-    def test_it_keeps_its_name_and_its_docstring(self, tmp_path: Path) -> None:
-        @kjit.module()
-        def _op() -> Spec:
-            """The module of op."""
-            return Spec("op", cpp_files=[tmp_path / "op.cpp"])
-
-        assert (_op.__name__, _op.__doc__) == ("_op", "The module of op.")
 
     @pytest.mark.parametrize("variants", [[()], [1], {"n": 1}, [None]])
     def test_what_is_no_dict_of_parameters_is_no_variant(self, variants: Any) -> None:
@@ -128,10 +117,6 @@ class TestExports:
             return Spec("op", **{f"{side}_files": ["/x.cpp"], f"{side}_wrappers": wrappers})  # type: ignore[arg-type]
 
         return _op
-
-    def test_the_class_has_a_method_for_each_export(self) -> None:
-        assert len(self.declare(self.Exports, "run").specs()) == 1
-        assert len(self.declare(self.More, "run", "count").specs()) == 1
 
     @pytest.mark.parametrize("side", ["cpp", "cuda"])
     def test_an_export_that_the_class_lacks_is_an_error(self, side: str) -> None:
@@ -188,10 +173,6 @@ class TestCalls:
 
         return _op
 
-    def test_a_module_is_loaded_once(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
-        assert op(torch.float32, device="cpu") is op(torch.float32, device="cpu")
-        assert len(loaded) == 1
-
     def test_positional_keyword_and_default_values_are_one_module(
         self, op: kjit.DeclaredModule, loaded: list[Variant]
     ) -> None:
@@ -200,10 +181,6 @@ class TestCalls:
         assert op(1, 2, device="cpu") is first
         assert op(1, n=2, device="cpu") is first
         assert op(1, n=2, device="cpu") is first
-        assert len(loaded) == 1
-
-    def test_a_device_and_its_name_are_one_module(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
-        assert op(1, device="cpu") is op(1, device=torch.device("cpu"))
         assert len(loaded) == 1
 
     def test_a_tensor_says_where_it_is(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
@@ -274,10 +251,6 @@ class TestCalls:
     def test_a_device_without_a_source_names_the_op_and_its_sources(self, op: kjit.DeclaredModule) -> None:
         with pytest.raises(UsageError, match=r"op 'op' was called for device 'cuda:0'.*\(op.cpp\)"):
             op(1, device="cuda:0")
-
-    def test_what_is_loaded_is_what_is_built_ahead_of_use(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
-        op(1, device="cpu")
-        assert loaded == op.variants([Target.cpu()])
 
     def test_cache_clear_loads_again(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
         op(1, device="cpu")

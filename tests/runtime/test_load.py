@@ -24,8 +24,7 @@ from kjit.engine import builder
 from kjit.engine.cache.store import Store
 from kjit.engine.compile import servers
 from kjit.engine.miss import ensure_built
-from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import CompileError, KjitError, NotPrebuiltError, UsageError
+from kjit.errors import CompileError, NotPrebuiltError, UsageError
 from kjit.runtime.load import load_variant, target_of
 from kjit.spec import Spec, Target, Variant
 
@@ -59,10 +58,6 @@ class TestLoadJit:
         source.write_text("int answer() { return 42; }\n")
         kjit.load_jit("plain", cpp_files=[source])
         assert "module 'plain' exports no function: name some in cpp_wrappers, or put KJIT_EXPORT(" in caplog.text
-
-    def test_a_module_is_compiled_loaded_and_called(self, tmp_path: Path, answer_op: WriteOp, cache_dir: Path) -> None:
-        assert load(answer_op(tmp_path)) == 42
-        assert len(list(Store.open(cache_dir).entries())) == 1
 
     @pytest.mark.usefixtures("cache_dir")
     def test_the_same_request_is_the_same_module(self, tmp_path: Path, answer_op: WriteOp) -> None:
@@ -98,12 +93,6 @@ class TestLoadJit:
             os._exit(0)
         """)
         assert done.stdout == "(7, 42)", done.stderr
-
-    @pytest.mark.usefixtures("cache_dir")
-    def test_arguments_mark_the_module(self, tmp_path: Path, answer_op: WriteOp) -> None:
-        files = answer_op(tmp_path).cpp_files
-        one, other = (kjit.load_jit("answer", str(n), cpp_files=files) for n in range(2))
-        assert one is not other
 
     @pytest.mark.usefixtures("cache_dir")
     def test_a_module_with_its_own_include_folder_and_flags(self, tmp_path: Path, answer_op: WriteOp) -> None:
@@ -197,21 +186,6 @@ class TestLoadJit:
         spec = answer_op(tmp_path)
         monkeypatch.setattr(tvm_ffi, "load_module", load_module)
         assert load(spec) == 42
-
-    @pytest.mark.usefixtures("cache_dir")
-    def test_a_library_that_cannot_be_loaded_says_why(self, tmp_path: Path, answer_op: WriteOp) -> None:
-        spec = answer_op(tmp_path)
-        (tmp_path / "other.cpp").write_text("int other() { return 1; }\n")
-        cxx = Toolchain.for_target(Target.cpu()).cxx.path
-        other = tmp_path / "libother.so"
-        subprocess.run([cxx, "-shared", "-fPIC", "-o", other, tmp_path / "other.cpp"], check=True)
-        source = Path(spec.cpp_files[0])
-        source.write_text("int other();\n" + source.read_text().replace("= ANSWER", "= other()"))
-        variant = Variant(Spec("answer", cpp_files=[source], extra_ldflags=[f"-L{tmp_path}", "-lother"]), Target.cpu())
-        builder.build(variant, Store.open())
-        other.unlink()
-        with pytest.raises(KjitError, match=r"answer cpu is built and cannot be loaded: .*libother.so"):
-            load_variant(variant)
 
 
 class TestAnotherProcess:
@@ -317,27 +291,6 @@ class TestNoCompile:
             "answer cpu is not built, because it was never built here, and KJIT_NO_COMPILE is set."
         )
 
-    @pytest.mark.usefixtures("cache_dir")
-    def test_a_declared_op_that_is_missing_names_the_command(
-        self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        spec = answer_op(tmp_path)
-
-        @kjit.module()
-        def _answer() -> Spec:
-            return spec
-
-        monkeypatch.setenv("KJIT_NO_COMPILE", "1")
-        with pytest.raises(NotPrebuiltError, match=r"`kjit build test_load --target cpu`"):
-            _answer(device="cpu")
-
-    def test_nothing_is_created(self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch) -> None:
-        spec = answer_op(tmp_path)
-        monkeypatch.setenv("KJIT_NO_COMPILE", "1")
-        with pytest.raises(NotPrebuiltError):
-            kjit.load_jit("answer", cpp_files=spec.cpp_files, build_directory=tmp_path / "none")
-        assert not (tmp_path / "none").exists()
-
 
 class TestLog:
     @pytest.mark.usefixtures("cache_dir")
@@ -376,12 +329,6 @@ class TestLog:
         script = TestAnotherProcess.LOAD.format(source=answer_op(tmp_path).cpp_files[0])
         assert forked.run(script).stderr.startswith("kjit compiles answer cpu: it was never built here\n")
         assert forked.run(script).stderr == ""
-
-    @pytest.mark.usefixtures("cache_dir")
-    def test_a_level_that_was_asked_for_says_more(self, tmp_path: Path, answer_op: WriteOp, forked: Forks) -> None:
-        script = TestAnotherProcess.LOAD.format(source=answer_op(tmp_path).cpp_files[0])
-        forked.run(script)
-        assert forked.run(script, KJIT_LOG="debug").stderr.startswith("kjit: answer cpu is in the cache: ")
 
     @pytest.mark.usefixtures("cache_dir")
     def test_a_program_that_logs_by_itself_keeps_its_format(
@@ -432,29 +379,10 @@ class TestJit:
         with pytest.raises(UsageError, match="add was called with tensors on cpu and on meta"):
             add(torch.zeros(2), [torch.zeros(2, device="meta")])
 
-    def test_a_device_without_a_source_is_an_error(self, tmp_path: Path, answer_op: WriteOp) -> None:
-        @kjit.jit("answer", device="cuda", cpp_files=answer_op(tmp_path).cpp_files)
-        def add(module: object) -> None:
-            del module
-
-        with pytest.raises(UsageError, match=r"for device 'cuda', and it has only a C\+\+ source for the CPU"):
-            add()
-
-    def test_a_device_that_nothing_is_built_for_is_an_error(self, tmp_path: Path, answer_op: WriteOp) -> None:
-        @kjit.jit("answer", cpp_files=answer_op(tmp_path).cpp_files)
-        def add(module: object, x: torch.Tensor) -> None:
-            del module, x
-
-        with pytest.raises(UsageError, match="kjit does not build for device 'meta'"):
-            add(torch.zeros(2, device="meta"))
-
 
 class TestTargetOf:
     BOTH = Spec("op", cpp_files=["/x/op.cpp"], cuda_files=["/x/op.cuh"])
     CUDA = Spec("op", cuda_files=["/x/op.cuh"])
-
-    def test_without_a_device_the_only_kind_is_taken(self) -> None:
-        assert target_of(Spec("op", cpp_files=["/x/op.cpp"]), None) == Target.cpu()
 
     def test_without_a_device_and_with_two_kinds_it_is_an_error(self) -> None:
         with pytest.raises(UsageError, match="has sources for cuda and cpu, and no device was given"):

@@ -155,18 +155,6 @@ def test_values_are_there_where_they_are_wanted(
     assert torch.equal(values["1"].float(), torch.zeros(3, 2))  # as it was before the call
 
 
-def test_a_dtype_that_safetensors_does_not_know_is_written_as_bytes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    safetensors = pytest.importorskip("safetensors.torch")
-    monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
-    op = make_op()
-    x = torch.tensor([1 + 2j, 3j], dtype=torch.complex128)
-    op(x)
-    (file,) = files(folder)
-    assert torch.equal(safetensors.load_file(file)["0"].view(torch.complex128), x)
-
-
 def test_no_values_are_read_while_a_graph_is_captured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("safetensors")
     monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
@@ -395,21 +383,6 @@ class TestMany:
         rows = [json.loads(file.read_text())["arguments"]["x"]["tensor"]["shape"][0] for file in found]
         assert sorted(rows) == [*range(1, 30)]
         assert [file for file in found if file.name.startswith(".")] == []
-
-    def test_forked_processes_take_names_of_their_own(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("KJIT_RECORD_EVERY", "1")
-        op = make_op()
-        op(X)
-        children = []
-        for _ in range(2):
-            child = os.fork()
-            if child == 0:
-                op(X)
-                os._exit(0)
-            children.append(child)
-        assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
-        assert len(files(folder)) == 3
-        assert len({json.loads(file.read_text())["process"] for file in folder.glob("last-*")}) == 3
 
 
 def test_where_nothing_is_recorded_the_kernel_is_called_as_it_would_be(monkeypatch: pytest.MonkeyPatch) -> None:

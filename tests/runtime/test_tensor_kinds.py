@@ -308,15 +308,6 @@ def any_dtype(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tens
     return out
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of this tensor
-def test_a_quantized_tensor_is_refused(calls: Any) -> None:
-    quantized = torch.quantize_per_tensor(X, 0.1, 0, torch.quint8)
-    with pytest.raises(KjitError, match=r"op 'any_dtype' cannot use 'x', which is not a dense tensor \(quantized\)"):
-        any_dtype(quantized, out=X.clone())
-    with pytest.raises(KjitError, match=r"'by_jit' cannot use 'x', which is not a dense tensor \(quantized\)"):
-        calls["jit"](quantized, X.clone())
-
-
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex32, torch.quint8, torch.int4, torch.bits8])
 def test_a_dtype_that_tvm_ffi_does_not_know_is_named(dtype: torch.dtype) -> None:
     @kjit.jit(cpp_files=["add_constant.cpp"], cpp_wrappers=[("add_constant", "AddConstant<float, 1>::run")])
@@ -341,11 +332,6 @@ def test_a_dtype_that_an_op_hands_on_is_named() -> None:
     for call in (with_dtype.op, torch_compiled(with_dtype)):
         with pytest.raises(ValueError, match="Unsupported torch dtype"):
             call(X, torch.bits8)
-
-
-def test_a_tensor_of_a_dtype_that_dlpack_lacks_is_named() -> None:
-    with pytest.raises(KjitError, match="op 'any_dtype' cannot use 'x', as tvm-ffi has no dtype"):
-        any_dtype(torch.empty(3, dtype=torch.bits8), out=X.clone())
 
 
 def test_modes_change_nothing() -> None:

@@ -59,50 +59,6 @@ def custom(name: str, signature: str, dtypes: str | None = "bf16") -> Op:
     return Op(name, signature, dtypes, devices="cuda", pattern="custom")
 
 
-ROW_THREADS = (("params.B * params.D, kBlock", "params.B, kBlock"),)
-POSITIONS = (
-    (
-        "kjit.testing.random_tensor((n,), torch.int64, device)",
-        "torch.randint(p, (n,), dtype=torch.int64, device=device)",
-    ),
-)
-
-ROPE = """
-  const int64_t half = params.D / 2, pairs = (params.N * (params.HQ + params.HK)) * half;
-  if (i >= pairs) return;
-  const int64_t at = i % half, head = i / half % (params.HQ + params.HK), row = i / half / (params.HQ + params.HK);
-  T* const data = head < params.HQ ? params.q + (row * params.HQ + head) * params.D
-                                   : params.k + (row * params.HK + head - params.HQ) * params.D;
-  const float* const turn = params.cos_sin + params.positions[row] * params.D;
-  const float x = widen(data[FIRST]), y = widen(data[SECOND]);
-  data[FIRST] = static_cast<T>(x * turn[at] - y * turn[at + half]);
-  data[SECOND] = static_cast<T>(y * turn[at] + x * turn[at + half]);
-"""
-ROPE_REFERENCE = """
-    cos, sin = cos_sin[positions].chunk(2, -1)
-    cos, sin = cos[:, None], sin[:, None]
-
-    def turned(x: torch.Tensor) -> torch.Tensor:
-        a, b = SPLIT
-        return JOIN
-
-    return turned(q), turned(k)
-"""
-ROPE_SIGNATURE = "q: mut T[N, HQ, 2*R], k: mut T[N, HK, 2*R], positions: int64[N], cos_sin: float32[P, 2*R]"
-
-
-def rope(name: str, first: str, second: str, split: str, join: str) -> RealOp:
-    kernel = ROPE.replace("FIRST", first).replace("SECOND", second).replace("params.D", "(2 * params.R)")
-    reference = ROPE_REFERENCE.replace("SPLIT", split).replace("JOIN", join)
-    return RealOp(
-        custom(name, ROPE_SIGNATURE),
-        kernel,
-        reference,
-        edits=(("int64_t threads = ", "int64_t threads = params.N * (params.HQ + params.HK) * params.R + "),),
-        inputs=POSITIONS,
-    )
-
-
 REAL = [
     RealOp(
         Op("silu_and_mul", "x: T[B, 2*D] -> out: T[B, D]", "bf16", "cuda"),
@@ -112,25 +68,36 @@ REAL = [
         edits=(("x_left + x_right", "x_left / (1 + exp(-x_left)) * x_right"),),
     ),
     RealOp(
-        custom("gelu_and_mul", "x: T[..., 2*D] -> out: T[..., D]"),
+        custom("rope_", "q: mut T[N, HQ, 2*R], k: mut T[N, HK, 2*R], positions: int64[N], cos_sin: float32[P, 2*R]"),
         """
-  if (i >= params.leading * params.D) return;
-  const T* const gate = params.x + i / params.D * 2 * params.D + i % params.D;
-  const float x = widen(*gate);
-  params.out[i] = static_cast<T>(x * normcdff(x) * widen(gate[params.D]));
+  const int64_t pairs = (params.N * (params.HQ + params.HK)) * params.R;
+  if (i >= pairs) return;
+  const int64_t at = i % params.R, head = i / params.R % (params.HQ + params.HK);
+  const int64_t row = i / params.R / (params.HQ + params.HK);
+  T* const data = head < params.HQ ? params.q + (row * params.HQ + head) * 2 * params.R
+                                   : params.k + (row * params.HK + head - params.HQ) * 2 * params.R;
+  const float* const turn = params.cos_sin + params.positions[row] * 2 * params.R;
+  const float x = widen(data[at]), y = widen(data[at + params.R]);
+  data[at] = static_cast<T>(x * turn[at] - y * turn[at + params.R]);
+  data[at + params.R] = static_cast<T>(y * turn[at] + x * turn[at + params.R]);
 """,
         """
-    gate, value = x.chunk(2, -1)
-    return torch.nn.functional.gelu(gate) * value
+    cos, sin = cos_sin[positions].chunk(2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+    return turned(q), turned(k)
 """,
-    ),
-    rope("rope_neox_", "at", "at + half", "x.chunk(2, -1)", "torch.cat([a * cos - b * sin, b * cos + a * sin], -1)"),
-    rope(
-        "rope_gptj_",
-        "2 * at",
-        "2 * at + 1",
-        "x.unflatten(-1, (-1, 2)).unbind(-1)",
-        "torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)",
+        edits=(("int64_t threads = ", "int64_t threads = params.N * (params.HQ + params.HK) * params.R + "),),
+        inputs=(
+            (
+                "kjit.testing.random_tensor((n,), torch.int64, device)",
+                "torch.randint(p, (n,), dtype=torch.int64, device=device)",
+            ),
+        ),
     ),
     RealOp(
         custom("quantise_groups", "x: T[B, D] -> out: fp8_e4m3[B, D], scales: float32[B, D/128]"),
@@ -228,47 +195,6 @@ REAL = [
         ),
     ),
     RealOp(
-        custom("masked_softmax", "x: T[B, D], mask: bool[B, D] -> out: T[B, D]"),
-        """
-  if (i >= params.B) return;
-  const int64_t first = i * params.D;
-  float largest = -INFINITY, sum = 0;
-  for (int64_t j = first; j < first + params.D; ++j) {
-    if (params.mask[j]) largest = fmaxf(largest, widen(params.x[j]));
-  }
-  for (int64_t j = first; j < first + params.D; ++j) {
-    if (params.mask[j]) sum += expf(widen(params.x[j]) - largest);
-  }
-  for (int64_t j = first; j < first + params.D; ++j) {
-    params.out[j] = static_cast<T>(params.mask[j] ? expf(widen(params.x[j]) - largest) / sum : 0.0f);
-  }
-""",
-        """
-    return torch.softmax(x.masked_fill(~mask, -torch.inf), -1).nan_to_num(0)
-""",
-        edits=ROW_THREADS,
-    ),
-    RealOp(
-        custom("cross_entropy", "logits: T[B, V], target: int64[B] -> loss: float32[B]"),
-        """
-  if (i >= params.B) return;
-  const T* const row = params.logits + i * params.V;
-  float largest = -INFINITY, sum = 0;
-  for (int64_t j = 0; j < params.V; ++j) largest = fmaxf(largest, widen(row[j]));
-  for (int64_t j = 0; j < params.V; ++j) sum += expf(widen(row[j]) - largest);
-  params.loss[i] = logf(sum) + largest - widen(row[params.target[i]]);
-""",
-        """
-    return torch.nn.functional.cross_entropy(logits, target, reduction="none")
-""",
-        inputs=(
-            (
-                "kjit.testing.random_tensor((b,), torch.int64, device)",
-                "torch.randint(v, (b,), dtype=torch.int64, device=device)",
-            ),
-        ),
-    ),
-    RealOp(
         custom("gather_layers_", "rows: mut list[T[N, D]], caches: list[T[M, D]], slots: int64[N]"),
         """
   if (i >= params.N * params.D) return;
@@ -287,51 +213,5 @@ REAL = [
             ),
         ),
     ),
-    RealOp(
-        custom("histogram_", "values: int32[N], bins: mut int32[M]", None),
-        """
-  if (i < params.N) atomicAdd(&params.bins[params.values[i]], 1);
-""",
-        """
-    return bins + torch.bincount(values, minlength=len(bins))
-""",
-        edits=(("params.M, kBlock", "params.N, kBlock"),),
-        inputs=(
-            (
-                "kjit.testing.random_tensor((n,), torch.int32, device)",
-                "torch.randint(m, (n,), dtype=torch.int32, device=device)",
-            ),
-        ),
-    ),
-    RealOp(
-        custom("concat", "a: T[N, A], b: T[N, B] -> out: T[N, A+B]"),
-        """
-  const int64_t width = params.A + params.B;
-  if (i >= params.N * width) return;
-  const int64_t row = i / width, column = i % width;
-  params.out[i] = column < params.A ? params.a[row * params.A + column] : params.b[row * params.B + column - params.A];
-""",
-        """
-    return torch.cat([a, b], -1)
-""",
-    ),
-    RealOp(
-        custom("dequantise_int4", "q: uint8[N, K/2], scale: float32[N] -> out: bfloat16[N, K]", None),
-        """
-  if (i >= params.N * params.K) return;
-  const int nibble = params.q[i / 2] >> (i % 2 * 4) & 15;
-  params.out[i] = static_cast<bf16_t>(static_cast<float>(nibble - 8) * params.scale[i / params.K]);
-""",
-        """
-    nibbles = torch.stack([q & 15, q >> 4], -1).flatten(-2) - 8
-    return nibbles * scale[:, None]
-""",
-        inputs=(
-            (
-                "kjit.testing.random_tensor((n, k // 2), torch.uint8, device)",
-                "torch.randint(256, (n, k // 2), dtype=torch.uint8, device=device)",
-            ),
-        ),
-    ),
 ]
-"""Rotary embeddings, activations, quantisers, the cache of keys and values, norms, losses, and what moves data."""
+"""An activation, a rotary embedding, quantisers, the cache of keys and values, a choice, a norm, what moves data."""

@@ -28,49 +28,22 @@ def test_a_letter_that_ruff_refuses_is_no_parameter() -> None:
     assert parameter_problem("l", dimension=True) is None
 
 
-@pytest.mark.parametrize("name", ["x", "src", "index", "weight", "eps", "scale", "num_tokens_per_expert", "offset"])
+@pytest.mark.parametrize("name", ["x", "src", "weight", "eps", "num_tokens_per_expert", "offset"])
 def test_ordinary_parameters_are_accepted(name: str) -> None:
     assert parameter_problem(name) is None
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["N", "D", "n", "HEAD_DIM", "head_dim", "Rows", "E", "EXPERTS", "F_IN", "SEQ_MAX", "MAX_LEN", "L_Q", "TIME_STEPS"],
-)
+@pytest.mark.parametrize("name", ["N", "n", "HEAD_DIM", "Rows", "E", "F_IN", "SEQ_MAX", "TIME_STEPS"])
 def test_ordinary_dimensions_are_accepted(name: str) -> None:
     assert parameter_problem(name, dimension=True) is None
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "X",
-        "alpha__",
-        "class",
-        "template",
-        "input",
-        "dtype",
-        "i",
-        "threadIdx",
-        "numel",
-        "mut",
-        "mean_square",
-    ],
-)
+@pytest.mark.parametrize("name", ["X", "alpha__", "class", "template", "dtype", "i", "threadIdx", "numel", "mut"])
 def test_a_parameter_that_the_code_uses_itself_is_refused(name: str) -> None:
     assert parameter_problem(name) is not None
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "NULL",
-        "EOF",
-        "sched_priority",
-        "shape",
-        "i",
-    ],
-)
+@pytest.mark.parametrize("name", ["NULL", "EOF", "sched_priority", "shape", "i"])
 def test_a_dimension_that_is_a_macro_or_a_local_name_is_refused(name: str) -> None:
     assert parameter_problem(name, dimension=True) is not None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,20 +62,10 @@ class TestFinding:
         write(tmp_path / "a", main_cu='#include "../a/kernels.cu"\nint main() {}', kernels_cu="")
         assert found(tool, tmp_path) == {"a": ["main.cu"]}
 
-    @pytest.mark.parametrize("text", ["// int main() {}", "int main();", "void f() { main(1); }", '"void main() {"'])
-    def test_a_main_that_is_not_defined_is_no_program(self, tool: Any, tmp_path: Path, text: str) -> None:
-        write(tmp_path / "a", main_cu=text)
-        assert found(tool, tmp_path) == {}
-
     def test_the_arguments_are_those_of_the_makefile(self, tool: Any, tmp_path: Path) -> None:
         write(tmp_path, main_cu=WITH_ARGUMENTS, Makefile=MAKEFILE)
         (program,) = tool.find_programs(tmp_path)
         assert program.words == ["seven"]
-
-    def test_the_repository_itself_is_refused(self, tool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sys, "argv", ["programs.py", str(Path(__file__).parent), "--list"])
-        with pytest.raises(SystemExit, match="2"):
-            tool.main()
 
 
 @pytest.mark.nvcc
@@ -128,46 +117,19 @@ class TestComparison:
     def test_results_count(self, tool: Any, line: str) -> None:
         assert tool.output.stable_lines(line) == [line]
 
-    def verdict(self, tool: Any, found: str, one: str, other: str, status: int = 0) -> tuple[str, list[str]]:
+    @pytest.mark.parametrize(
+        ("found", "one", "other", "status", "verdict"),
+        [
+            ("a;sum 2", "a;sum 1", "a;sum 1", 0, ("different", ["- sum 1", "+ sum 2"])),
+            ("b;a", "a;b", "a;b", 0, ("different", ["the same lines in another order"])),
+            ("a", "a", "a", -6, ("different", ["exit status -6, not 0", "Aborted"])),
+            ("a;seed 3", "a;seed 1", "a;seed 2", 0, ("varies", [])),
+            ("b;seed 3", "a;seed 1", "a;seed 2", 0, ("different", ["- a", "+ b"])),
+        ],
+    )
+    def test_what_two_runs_of_nvccs_program_have_alike_must_be_the_same(
+        self, tool: Any, found: str, one: str, other: str, status: int, verdict: tuple[str, list[str]]
+    ) -> None:
         found, one, other = (text.replace(";", "\n") for text in (found, one, other))
         run = tool.output.Run
-        verdict, differences = tool.compare(run(status, found, "Aborted"), run(0, one, ""), run(0, other, ""))
-        return verdict, differences
-
-    def test_another_result_is_a_difference(self, tool: Any) -> None:
-        assert self.verdict(tool, "a;sum 2", "a;sum 1", "a;sum 1") == ("different", ["- sum 1", "+ sum 2"])
-
-    def test_another_order_is_a_difference(self, tool: Any) -> None:
-        assert self.verdict(tool, "b;a", "a;b", "a;b") == ("different", ["the same lines in another order"])
-
-    def test_another_status_is_a_difference(self, tool: Any) -> None:
-        expected = ("different", ["exit status -6, not 0", "Aborted"])
-        assert self.verdict(tool, "a", "a", "a", status=-6) == expected
-
-    def test_numbers_that_vary_by_themselves_may_differ(self, tool: Any) -> None:
-        assert self.verdict(tool, "a;seed 3", "a;seed 1", "a;seed 2") == ("varies", [])
-
-    def test_beside_lines_that_vary_all_others_have_to_be_the_same(self, tool: Any) -> None:
-        assert self.verdict(tool, "b;seed 3", "a;seed 1", "a;seed 2") == ("different", ["- a", "+ b"])
-
-
-def test_the_summary_leaves_out_what_nvcc_does_not_build(tool: Any) -> None:
-    def row(name: str, default: float, nvcc: float, *errors: str) -> Any:
-        builds = {way: tool.Build(compiler="C", seconds=nvcc, cpu=nvcc) for way in tool.built.WAYS}
-        builds["default"].seconds = default
-        for way, error in zip(("nvrtc", "nvcc"), errors, strict=False):
-            builds[way].error = error
-        return tool.Row(name, builds)
-
-    rows = [row("a", 1, 2), row("b", 2, 2, "/x/b.cu:7: error: no"), row("c", 9, 1, "gone", "gone")]
-    assert list(tool.summary(rows)) == [
-        "3 programs, of which nvcc builds 2; these are built",
-        "  by default: 2 (2 by C)",
-        "  without nvcc: 1",
-        "elapsed time, default/nvcc: median 0.75, worst 1.00 (b)",
-        "CPU time, default/nvcc: median 1.00, worst 1.00 (a)",
-        "errors without nvcc:",
-        "     1 error: no",
-        "not built by nvcc:",
-        "     1 gone",
-    ]
+        assert tool.compare(run(status, found, "Aborted"), run(0, one, ""), run(0, other, "")) == verdict

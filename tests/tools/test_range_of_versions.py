@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +61,6 @@ def test_a_run_in_which_nothing_ran_has_not_passed(tool: Any, declared: Any) -> 
     assert tool.exit_status(tool.rows_of(declared, {})) == 1
 
 
-def test_a_python_that_its_own_project_refuses_is_an_error(tool: Any, tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text(
-        '[project]\nrequires-python = ">=3.11"\nclassifiers = ["Programming Language :: Python :: 3.10"]\n'
-    )
-    with pytest.raises(SystemExit, match=r"names Python 3\.10, which its own requires-python refuses"):
-        tool.Declared.read(tmp_path / "pyproject.toml")
-
-
-def test_an_interpreter_that_does_not_run_is_none(tool: Any, tmp_path: Path) -> None:
-    shim = tmp_path / "python3.10"
-    shim.write_text("#!/bin/sh\nexit 127\n")
-    shim.chmod(0o755)
-    version = "{}.{}".format(*sys.version_info)
-    assert tool.find_interpreters([version, "3.99"], [str(shim), sys.executable]) == {version: sys.executable}
-
-
 @pytest.mark.parametrize(
     ("options", "listed"),
     [
@@ -96,19 +79,6 @@ def test_some_can_be_chosen(
     assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == listed
 
 
-@pytest.mark.parametrize(
-    ("only", "said"),
-    [("python=3.9", "no environment is chosen"), ("torch=2.6", "'torch=2.6' is not like python=3.10,which=lowest")],
-)
-def test_a_choice_of_nothing_is_wrong_usage(
-    tool: Any, capsys: pytest.CaptureFixture[str], only: str, said: str
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        tool.main(["--list", "--only", only])
-    assert caught.value.code == 2
-    assert said in capsys.readouterr().err
-
-
 def test_the_fast_tests_are_files_and_folders_that_exist(tool: Any) -> None:
     paths = tool.fast_tests(ROOT)
     assert {"tests/runtime", "tests/cli", "tests/test_spec.py"} <= set(paths)
@@ -121,29 +91,6 @@ def test_a_lower_bound_that_nothing_ran_with_is_reported(tool: Any, declared: An
     rows[0].versions = {"torch": "2.6.0+cpu", "rich": "13.1.0", "pandas": "2.0.0.post1", "tomli": "2.0.0"}
     rows[1].versions = {"torch": "2.15.0", "rich": "13.0.0", "pandas": "2.3.3", "tomli": "2.4.0"}
     assert list(tool.untried_bounds(rows, declared)) == ["rich: <16,>=13 is declared, and 13.1.0 was installed"]
-
-
-def test_the_table_of_versions_says_which_python_has_another_one(tool: Any, declared: Any) -> None:
-    rows = tool.rows_of(declared, {})
-    for row, torch in zip(rows, ["2.6.0", "2.15.0", "2.9.0", "2.15.0"], strict=True):
-        row.versions = {"torch": torch}
-    (line,) = [line for line in tool.versions_table(rows, declared).splitlines() if line.startswith("| torch")]
-    assert [cell.strip() for cell in line.strip("|").split("|")] == [
-        *("torch", ">=2.6", "2.6.0 (3.10), 2.9.0 (3.11)", "2.15.0")
-    ]
-
-
-def test_runs_of_several_machines_make_one_table(tool: Any, tmp_path: Path) -> None:
-    def run(name: str, *rows: Any) -> Path:
-        (tmp_path / name).write_text(json.dumps({"date": "2026-11-26", "rows": [asdict(row) for row in rows]}))
-        return tmp_path / name
-
-    passed = [tool.Step(step, "passed", "9 passed") for step in tool.STEPS]
-    here = run("a", tool.Row("3.14", "lowest", skipped="no"), tool.Row("3.9", "latest", "python", steps=passed))
-    there = run("b", tool.Row("3.14", "lowest", "python", steps=passed), tool.Row("3.9", "latest", skipped="no"))
-    rows = tool.read_rows([here, there])
-    assert [(row.name, row.skipped) for row in rows] == [("3.9-latest", ""), ("3.14-lowest", "")]
-    assert tool.results_table(rows).count("9 passed") == 2
 
 
 class Faked:
@@ -208,19 +155,6 @@ def test_tests_that_fail_are_said_with_their_counts(tool: Any, faked: Faked) -> 
     assert [step.state for step in row.steps] == ["passed", "passed", "passed", "FAILED"]
     assert "FAILED: 7 passed, 2 skipped" in tool.results_table([row])
     assert tool.exit_status([row]) == 1
-
-
-def test_a_run_of_some_tests_says_so_in_the_table(tool: Any, faked: Faked) -> None:
-    row = faked.run(["tests/ops"])
-    assert "pytest -q -n 2 -p no:cacheprovider tests/ops\n" in faked.log("tests")
-    assert "| 7 passed, 2 skipped (tests/ops alone) |" in tool.results_table([row])
-
-
-def test_a_step_that_was_left_out_has_neither_passed_nor_failed(tool: Any, faked: Faked) -> None:
-    row = faked.run([], ["demo"])
-    assert [step.state for step in row.steps] == ["passed", "passed", "left out", "passed"]
-    assert tool.exit_status([row]) == 0
-    assert not (faked.folder / "3.10-lowest" / "demo.log").exists()
 
 
 def test_ci_runs_every_python_that_is_declared(tool: Any) -> None:

@@ -8,15 +8,12 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from kjit import doctor
 from kjit.engine.compile import plan as plan_module
 from kjit.engine.compile.compile import Built, compile_variant
 from kjit.engine.key.key import Key
@@ -91,16 +88,6 @@ class TestAnyLauncher:
         monkeypatch.delenv("KJIT_COMPILER_LAUNCHER")
         assert Key.of(variant, Toolchain.for_target(CPU)).key1 == with_launcher
 
-    def test_a_server_that_it_starts_keeps_the_users_folder_for_temporary_files(
-        self, launch: Callable[[str], Path], tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "mine").mkdir()
-        monkeypatch.setenv("TMPDIR", str(tmp_path / "mine"))
-        monkeypatch.setattr(tempfile, "tempdir", None)  # as a new process would begin
-        launch(f'echo "$TMPDIR" >{tmp_path}/seen; exec "$@"')
-        build(answer_op(tmp_path / "project"), tmp_path / "staging")
-        assert (tmp_path / "seen").read_text() == f"{tmp_path / 'mine'}\n"
-
     def test_one_that_loses_the_list_of_headers_is_refused(
         self, launch: Callable[[str], Path], tmp_path: Path, answer_op: WriteOp
     ) -> None:
@@ -118,25 +105,6 @@ class TestAnyLauncher:
         with pytest.raises(ToolchainError, match=f"KJIT_COMPILER_LAUNCHER is '{named}', and there is no") as error:
             build(answer_op(tmp_path / "project"), tmp_path / "staging")
         assert error.value.hint is not None and hint in error.value.hint
-
-    def test_the_doctor_names_it(self, launch: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-        launcher = launch('exec "$@"')
-        found = {check.name: check for check in doctor.examine()}["C++ compiler"]
-        assert f"through {launcher}" in found.detail
-        monkeypatch.setenv("KJIT_COMPILER_LAUNCHER", "sccach")
-        found = {check.name: check for check in doctor.examine()}["C++ compiler"]
-        assert (found.state, "KJIT_COMPILER_LAUNCHER is 'sccach'" in found.detail) == ("problem", True)
-
-    @pytest.mark.nvcc
-    def test_a_folder_for_units_that_others_may_write_to_is_not_used_and_the_build_goes_on(
-        self, launch: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        launch('exec "$@"')
-        (tmp_path / "units").mkdir()
-        (tmp_path / "units").chmod(0o777)
-        monkeypatch.setattr(plan_module, "lasting_folder", lambda: tmp_path / "units")
-        build(cuda_op(tmp_path / "project"), tmp_path / "staging", CUDA)
-        assert list((tmp_path / "units").iterdir()) == []
 
 
 class Sccache:
@@ -197,26 +165,6 @@ class TestSccache:
         assert sccache.hits()["C/C++"] == before + 1
         assert again.library.read_bytes() == first.library.read_bytes()
         assert set(again.headers) == set(first.headers) >= {str(tmp_path / "project" / "csrc" / "answer.h")}
-
-    def test_a_header_that_newly_comes_before_another_is_compiled_and_not_served(
-        self, sccache: Sccache, tmp_path: Path, answer_op: WriteOp
-    ) -> None:
-        project = tmp_path / "project"
-        spec = answer_op(project)
-        (project / "csrc" / "answer.h").unlink()
-        (project / "first").mkdir()
-        (project / "second").mkdir()
-        (project / "second" / "answer.h").write_text("#define ANSWER 1\n")
-        for path in (project / "second" / "answer.h", Path(spec.cpp_files[0])):
-            os.utime(path, (time.time() - 3600,) * 2)
-        spec = Spec("answer", cpp_files=spec.cpp_files, extra_include_paths=[project / "first", project / "second"])
-        build(spec, tmp_path / "one")
-        build(spec, tmp_path / "two")
-        assert sccache.hits()["C/C++"] >= 1
-        (project / "first" / "answer.h").write_text("#define ANSWER 2\n")
-        built = build(spec, tmp_path / "three")
-        assert str(project / "first" / "answer.h") in built.headers
-        assert built.library.read_bytes() != (tmp_path / "two" / "answer.so").read_bytes()
 
     @pytest.mark.nvcc
     def test_a_cuda_build_in_another_cache_is_served_by_it_with_what_ptxas_said(

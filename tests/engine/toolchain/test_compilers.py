@@ -22,11 +22,6 @@ def alone(no_programs: None) -> None:
 
 
 class TestCxx:
-    def test_it_is_found_on_path(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        program = write_gcc(tmp_path / "bin" / "g++")
-        monkeypatch.setenv("PATH", str(program.parent))
-        assert (find_cxx().path, find_cxx().version) == (program, (12, 2))
-
     def test_cxx_goes_before_path(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         write_gcc(tmp_path / "bin" / "c++")
         named = write_gcc(tmp_path / "other" / "g++-13", "13.1.0")
@@ -36,11 +31,6 @@ class TestCxx:
 
     def test_none_at_all_is_an_error_that_says_how_to_install_one(self) -> None:
         with pytest.raises(ToolchainError, match=r"No C\+\+ compiler was found.*\n.*apt install g\+\+"):
-            find_cxx()
-
-    def test_cxx_with_arguments_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("CXX", "ccache g++")
-        with pytest.raises(ToolchainError, match="a program with arguments"):
             find_cxx()
 
     def test_cxx_that_does_not_exist_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,13 +82,6 @@ class TestCxx:
         real = write_gcc(tmp_path / "usr" / "c++")
         monkeypatch.setenv("PATH", f"{tmp_path / 'masquerade'}:{real.parent}")
         assert find_cxx().path == real
-
-    def test_a_compiler_in_a_folder_with_an_odd_name_works(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        program = write_gcc(tmp_path / "it's $HOME é" / "c++")
-        monkeypatch.setenv("PATH", str(program.parent))
-        assert find_cxx().path == program
 
 
 class TestTemporaryFiles:

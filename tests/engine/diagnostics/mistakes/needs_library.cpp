@@ -1,9 +1,0 @@
-#include <kjit/tensor.h>
-
-using namespace kjit;
-
-extern "C" double scale_factor();
-
-double scale() {
-  return scale_factor();
-}
