@@ -93,7 +93,7 @@ Answer = int | str
 
 @dataclass
 class Request:
-    """What is loaded: the project's folder, the flags, the variables, and how the process sees the clock."""
+    """A load: the project's folder, the flags, the variables, and the offset of the process's clock."""
 
     project: Path
     flags: list[str] = field(default_factory=list)

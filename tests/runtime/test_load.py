@@ -254,13 +254,11 @@ class TestAnotherProcess:
         assert (done.stdout, done.stderr) == ("42\n", "")
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-    def test_a_read_only_cache_serves_another_user(self, built: Spec, cache_dir: Path) -> None:
-        project = Path(built.cpp_files[0]).parents[1]
+    def test_a_read_only_cache_serves_another_user(self, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch) -> None:
         # pytest's own folders are closed to others, and those of kjit and of the environment may be.
         with tempfile.TemporaryDirectory() as shared:
-            shutil.copytree(cache_dir, f"{shared}/cache")
-            shutil.copytree(project / "csrc", f"{shared}/project/csrc")
-            shutil.copy2(project / "pyproject.toml", f"{shared}/project")
+            monkeypatch.setenv("KJIT_CACHE_DIR", f"{shared}/cache")
+            assert load(answer_op(Path(shared, "project"))) == 42
             for package in (Path(kjit.__file__).parent, *Path(tvm_ffi.__file__).parents[1].glob("*tvm_ffi*")):
                 shutil.copytree(package, f"{shared}/packages/{package.name}")
             subprocess.run(["chmod", "-R", "go+rX", shared], check=True)
