@@ -352,14 +352,15 @@ PUT = "index: int64[N], x: T[N, D]"
         ("elementwise", "x: T[B, D] -> out: T[D]", "out", "'out' is T[D]", "write out: T[B, D]"),
         ("elementwise", "x: T[] -> out: T[]", "x", "no dimension", "T[...]"),
         ("rowwise", "x: T[] -> out: T[]", "x", "'x' is T[]", "write x: T[..., D]"),
+        ("rowwise", "x: T[...], y: U[D] -> out: T[...]", "x", "'x' is T[...]", "write x: T[..., D]"),
         ("rowwise", "x: T[B, D], y: T[C] -> out: T[B, D]", "y", "'y' is T[C]", "write y: T[B, D], T[B] or T[D]"),
         ("rowwise", "x: T[B, D], y: T[D] -> out: T[D]", "out", "for all rows together", "T[B, D] or T[B]"),
         ("rowwise", "x: T[N, N], y: T[N] -> out: T[N, N]", "y", "for each row of 'x' or for each column", "two names"),
+        ("rowwise", "x: T[B, C, D] -> y: T[C]", "y", "'y' is T[C]", "write y: T[B, C, D] or T[B, C]"),
         ("rowwise", "x: T[B, D], y: bool[B, D] -> out: T[B, D]", "y", "has bools", "y: uint8[B, D]"),
         ("rowwise", "x: T[B, D], y: mut T[C]", "y", "'y' is T[C]", "write y: mut T[B, D] or mut T[B]"),
         ("rowwise", "x: T[B, D], y: mut T[D]", "y", "for all rows together", "write y: mut T[B, D] or mut T[B]"),
         ("rowwise", "x: mut bool[B, D]", "x", "has bools", "write x: mut uint8[B, D]"),
-        ("rowwise", "x: mut T[D]", "x", "'x' is T[D]", "write x: mut T[..., D]"),
         ("elementwise", "x: T[N], y: mut T[M]", "y", "'y' is T[M]", "write y: mut T[N]"),
         (
             "elementwise",
@@ -386,7 +387,6 @@ PUT = "index: int64[N], x: T[N, D]"
         ("scatter", f"t: mut T[8, D], {PUT}", "t", "'t' has 8 rows", "write t: mut T[M, D]"),
         ("scatter", f"t: mut T[M, D], more: mut T[M], {PUT}", "more", "'more' is T[M]", "write more: mut T[M, D]"),
         ("scatter", f"t: mut T[M, D], {PUT}, y: T[M]", "y", "'y' is T[M]", "write y: T[N, D] or T[N] or T[D]"),
-        ("scatter", "t: mut T[M, N], index: int64[N], x: T[N, N], y: T[N]", "y", "for each column", "other names"),
     ],
 )
 def test_a_pattern_says_what_it_cannot_serve_and_which_pattern_can(
