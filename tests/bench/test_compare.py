@@ -59,6 +59,7 @@ def test_samples_that_are_past_the_limit_are_a_regression(run: Run, baseline: Pa
     assert found[0].change == pytest.approx(0.3, abs=0.01)
     assert found[0].interval is not None
     assert 0.25 < found[0].interval.low < 0.3 < found[0].interval.high < 0.35
+    assert verdicts(sampled(run(), kjit=times(1.3)), baseline, 0.2) == ["slower", "slower"]
 
 
 @pytest.mark.parametrize(("factor", "allowed"), [(1.0, 0.05), (1.3, 0.4), (0.5, 0.0)])

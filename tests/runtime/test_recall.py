@@ -208,6 +208,9 @@ class TestWhatTurnsItAway:
 
     def test_words_are_not_mistaken_for_each_other(self) -> None:
         specs = [
+            Spec("a", cpp_files=["/x"]),
+            Spec("a", cpp_files=["/x"], extra_cflags=["c"]),
+            Spec("a", cpp_files=["/x"], extra_ldflags=["c"]),
             Spec("a", "b", "c", cpp_files=["/x"]),
             Spec("a", "b", cpp_files=["/x"], extra_cflags=["c"]),
             Spec("a", cpp_files=["/x"], extra_cflags=["b", "c"]),
@@ -219,6 +222,8 @@ class TestWhatTurnsItAway:
         ]
         names = {recall.request(recall.words_of(Variant(spec, CPU)), "cpu", "/cache") for spec in specs}
         assert len(names) == len(specs)
+        cuda = Spec("a", cuda_files=["/x"])
+        assert recall.words_of(Variant(cuda, Target.cuda("8.0"))) != recall.words_of(Variant(cuda, Target.cuda("9.0a")))
 
     @pytest.mark.parametrize(
         ("name", "value"),

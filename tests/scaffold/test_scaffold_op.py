@@ -55,6 +55,12 @@ def test_where_kernels_are_the_library_s_the_files_of_two_devices_include_one_wi
         assert [line for line in texts[suffix].splitlines() if line[:2] != "//"] == ["", '#include "take.h"']
 
 
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_an_op_for_one_device_is_one_file_with_the_same_text(tmp_path: Path, device: str) -> None:
+    (text,) = kernels("elementwise", device, tmp_path).values()
+    assert text == kernels("elementwise", "cuda,cpu", tmp_path)[".h"].replace("#pragma once\n\n", "")
+
+
 SHORT = [op for op in (*OPS, *LONG, *HUGE, *PLANES, *RARE) if op.pattern in LIBRARY]
 
 
@@ -118,6 +124,11 @@ def test_sizes_that_are_numbers_are_multiplied_in_the_scaffold(
         assert re.findall(r"(?:\.|int64_t )row_size = (.*?)[;,}]", text) == [row_size]
 
 
+def test_what_an_example_computes_is_in_no_comment_docstring_or_other_file(tmp_path: Path) -> None:
+    scaffold = scaffold_op("scale", start=tmp_path, devices=("cuda", "cpu"))
+    assert sum(text.count("* alpha") for file in scaffold.files.files for text in file.text.splitlines()) == 2
+
+
 def test_an_op_goes_where_the_project_says(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
         '[tool.kjit]\npackage = "a.b"\ncsrc = "native"\ntests = "t"\nbenchmarks = "m/n"\n'
@@ -140,6 +151,12 @@ def test_a_namespace_package_above_stays_one(tmp_path: Path) -> None:
     scaffold_op("scale", start=tmp_path).files.write()
     assert not (tmp_path / "space" / "__init__.py").exists()
     assert (tmp_path / "space" / "kernels" / "__init__.py").exists()
+
+
+def test_a_project_in_which_pytest_would_not_find_the_package_has_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
+    scaffold = scaffold_op("scale", start=tmp_path)
+    assert "`pytest` does not find the package 'kernels'" in scaffold.notes[0]
 
 
 def test_a_folder_with_the_name_of_the_op_is_noticed(tmp_path: Path) -> None:
@@ -261,10 +278,12 @@ def test_a_parameter_named_like_what_the_kernel_is_given_besides_is_refused(
     [
         ("x: T[N, 2*D] -> out: T[N, D]", True),
         ("x: T[..., 2*D], y: T[..., D] -> out: float32[..., D]", True),
+        ("x: T[2*N] -> out: T[N]", True),
         ("x: T[N, 2*D], y: mut T[N, D]", True),
         ("x: T[2*N, D] -> out: T[N, D]", False),
         ("x: T[N, 3*D] -> out: T[N, D]", False),
         ("x: T[N, D] -> out: T[N, 2*D]", False),
+        ("x: T[N, D], y: mut T[N, 2*D]", False),
         ("y: T[N, D], x: Optional T[N, 2*D] = None -> out: T[N, D]", False),
     ],
 )
@@ -333,11 +352,15 @@ PUT = "index: int64[N], x: T[N, D]"
         ("elementwise", "x: T[B, D] -> out: T[D]", "out", "'out' is T[D]", "write out: T[B, D]"),
         ("elementwise", "x: T[] -> out: T[]", "x", "no dimension", "T[...]"),
         ("rowwise", "x: T[] -> out: T[]", "x", "'x' is T[]", "write x: T[..., D]"),
+        ("rowwise", "x: T[...], y: U[D] -> out: T[...]", "x", "'x' is T[...]", "write x: T[..., D]"),
         ("rowwise", "x: T[B, D], y: T[C] -> out: T[B, D]", "y", "'y' is T[C]", "write y: T[B, D], T[B] or T[D]"),
         ("rowwise", "x: T[B, D], y: T[D] -> out: T[D]", "out", "for all rows together", "T[B, D] or T[B]"),
         ("rowwise", "x: T[N, N], y: T[N] -> out: T[N, N]", "y", "for each row of 'x' or for each column", "two names"),
+        ("rowwise", "x: T[B, C, D] -> y: T[C]", "y", "'y' is T[C]", "write y: T[B, C, D] or T[B, C]"),
         ("rowwise", "x: T[B, D], y: bool[B, D] -> out: T[B, D]", "y", "has bools", "y: uint8[B, D]"),
         ("rowwise", "x: T[B, D], y: mut T[C]", "y", "'y' is T[C]", "write y: mut T[B, D] or mut T[B]"),
+        ("rowwise", "x: T[B, D], y: mut T[D]", "y", "for all rows together", "write y: mut T[B, D] or mut T[B]"),
+        ("rowwise", "x: mut bool[B, D]", "x", "has bools", "write x: mut uint8[B, D]"),
         ("elementwise", "x: T[N], y: mut T[M]", "y", "'y' is T[M]", "write y: mut T[N]"),
         (
             "elementwise",
@@ -347,6 +370,7 @@ PUT = "index: int64[N], x: T[N, D]"
             "write y: Optional T[N] = None",
         ),
         ("gather", "src: T[M, D], index: int64[N], acc: mut T[D]", "acc", "a table to take", "out: T[N, D]"),
+        ("gather", "src: T[M, D], index: int64[] -> out: T[D]", "out", "a table to take", "index: int64[N]"),
         ("gather", f"{TAKE}, more: T[D]", "more", "written to and is T[D]", "more: T[N, D]"),
         (
             "gather",
