@@ -199,7 +199,7 @@ def _declared_variants(declared: DeclaredModule[Any], device: torch.device | str
 
 
 def _recorded_variant(line: used.Used, device: torch.device | str | None) -> _Wanted:
-    prefers_cpu = line.target.kind == "cpu"
+    prefers_cpu = line.target.kind != "cuda"
     try:
         if line.error is not None:
             raise line.error
@@ -238,7 +238,8 @@ def _tensor_for(spec: Spec, device: torch.device | str | None, *, prefers_cpu: b
     import torch
 
     if device is None:
-        on_gpu = "cuda" in spec.kinds and not (prefers_cpu and "cpu" in spec.kinds) and torch.cuda.is_available()
+        takes_cpu = "cpu" in spec.kinds or load.simulated_target(spec.kinds) is not None
+        on_gpu = "cuda" in spec.kinds and not (prefers_cpu and takes_cpu) and torch.cuda.is_available()
         device = "cuda" if on_gpu else "cpu"
     return torch.empty(0, device=device)
 

@@ -96,6 +96,21 @@ def test_what_is_recorded_is_loaded(op: Any, tmp_path: Path, monkeypatch: pytest
         warmed.check()
 
 
+def test_what_ran_in_the_simulator_is_loaded_for_it_beside_a_gpu_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "scale.cu"
+    source.touch()
+    file = tmp_path / "used.jsonl"
+    monkeypatch.setenv("KJIT_SIM", "1")
+    monkeypatch.setenv("KJIT_RECORD_VARIANTS", str(file))
+    with pytest.raises(kjit.KjitError):
+        kjit.load_jit("scale", cuda_files=[source], cuda_wrappers=[("scale", "scale")])
+    monkeypatch.delenv("KJIT_RECORD_VARIANTS")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [each.label for each in kjit.warm(recorded=file).variants] == ["scale sim"]
+
+
 def test_recorded_calls_are_made_once_on_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = replayed.write_project(tmp_path)
 
