@@ -320,10 +320,10 @@ def _flags(words: tuple[str, ...], dialect: Literal["c++", "nvcc"]) -> tuple[lis
     understood = simple_flags(words)
     if understood is not None:
         return understood
-    from kjit.engine.key.anchors import straight
     from kjit.engine.key.flags import include_folders, without_folders
+    from kjit.engine.key.paths import collapse_slashes
 
-    return without_folders(words, dialect), [straight(folder) for folder in include_folders(words, dialect)]
+    return without_folders(words, dialect), [collapse_slashes(folder) for folder in include_folders(words, dialect)]
 
 
 _KEPT = (

@@ -24,7 +24,7 @@ from kjit.engine.diagnostics.printed import shown_path
 from kjit.engine.key.flags import Dialect, Flag, expand, files_of_options, parse, words_of_file
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
-from kjit.runtime.recall import NVCC_FLAGS
+from kjit.runtime.manifest import NVCC_FLAGS
 from kjit.spec import CudaArch, Spec, Target, Variant
 
 

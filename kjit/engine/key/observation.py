@@ -17,23 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from kjit.engine.key.anchors import Anchors, straight
-from kjit.engine.key.headers import (
-    LOCAL_INCLUDE,
-    PACKAGES_INCLUDE,
-    SEPARATOR,
-    YOUNG,
-    Header,
-    Reads,
-    Sought,
-    telling,
-    watch,
-)
-from kjit.engine.key.key import FileState, Key
+from kjit.engine.key.headers import LOCAL_INCLUDE, PACKAGES_INCLUDE, SEPARATOR, columns, watch
+from kjit.engine.key.key import Key
 from kjit.engine.key.names import Names, definitions_in, directives_in, names_in
+from kjit.engine.key.paths import collapse_slashes
 from kjit.engine.key.system_headers import SystemFolders, searched_folders
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.runtime.manifest import YOUNG, FileState, Reads, absolute, telling, written
 
 _CLOCK_STEP_NS = 10_000_000
 _TICK_S = 0.0005
@@ -70,44 +61,49 @@ class Observation:
             others: further files that were read, compared wherever they are.
             sought: the paths where the linker looks for libraries.
         """
-        spec, anchors = key.variant.spec, key.anchors
+        spec = key.variant.spec
         read = _Read.of(files, key, toolchain)
         flags = definitions_in(spec.extra_cflags) + definitions_in(spec.extra_cuda_cflags, "nvcc")
         names = names_in(read.directives, flags)
 
         named = [*spec.extra_include_paths, str(kjit_include()), LOCAL_INCLUDE, *searched_folders(toolchain, spec)]
-        searched = {*named, *(os.path.dirname(path) for path in (*read.sources, *read.headers))}
+        own = (path for path in (*read.sources, *read.headers) if not _is_of_packages(path))
+        searched = {*named, *map(os.path.dirname, own)}
         if not names.is_known:
             searched.update(PACKAGES_INCLUDE)
         headers = {**read.headers, **{path: _state(path) for path in (*others, *_assembled(read.texts, flags))}}
-        recorded = _as_headers(headers.values(), anchors)
-
-        roots = tuple(anchors.relative(path) for path in sorted(searched))
+        roots = [written(path) for path in sorted(searched)]
         looked_for = SEPARATOR.join(dict.fromkeys((*read.system, *(f"/{name}" for name in names.asked))))
-        folders, present = watch(roots, recorded, looked_for, anchors, every_file=not names.is_known)
+        folders, present = watch(roots, map(written, headers), looked_for, every_file=not names.is_known)
 
         places = [
             *sought,
             *_among_packages(names),
-            *(straight(f"{each}/{name}") for folder, name in names.climbing for each in (folder, *named)),
+            *(collapse_slashes(f"{each}/{name}") for folder, name in names.climbing for each in (folder, *named)),
         ]
         looked_at = {path: os.path.isfile(path) for path in places}
         states = {**read.sources, **headers}
-        for where in (*(anchors.absolute(anchor, path) or "" for anchor, path in present), *looked_at):
+        for where in (*map(absolute, present), *looked_at):
             if not os.path.exists(where):
                 looked_at[where] = False  # a name, or a dangling link
             elif where not in states:
                 states[where] = _undigested(where)
-        meant = (straight(f"{each}/{name}") for folder, name in names.named for each in (folder, *named))
+        meant = (collapse_slashes(f"{each}/{name}") for folder, name in names.named for each in (folder, *named))
         twins = _twins(headers, (*states, *dict.fromkeys(meant)))
+        rows = [
+            (written(state.path), state.size, state.inode, telling(state.ctime_ns), state.digest)
+            for state in (*headers.values(), *twins.values())
+        ]
         reads = Reads(
-            (*recorded, *_as_headers(twins.values(), anchors)),
-            looked_for,
-            roots,
-            folders,
-            present,
-            tuple(Sought(*anchors.relative(path), is_there) for path, is_there in looked_at.items()),
-            every_file=not names.is_known,
+            {
+                "headers": columns(rows, 5),
+                "system": looked_for,
+                "roots": roots,
+                "folders": columns(folders, 3),
+                "present": present,
+                "sought": columns([(written(path), is_there) for path, is_there in looked_at.items()], 2),
+                "every_file": not names.is_known,
+            }
         )
         return cls(reads, states | twins)
 
@@ -168,7 +164,7 @@ class _Read:
                 system[system_folders.name_of(normal)] = None
                 continue
             headers[path] = _state(path)
-            if key.anchors.relative(path)[0] != "kjit" and not normal.startswith(PACKAGES_INCLUDE[0]):
+            if written(path) == path and not _is_of_packages(normal):
                 texts[path] = _text(path)
         return cls(sources, headers, tuple(system), texts)
 
@@ -218,7 +214,7 @@ def _assembled(texts: Mapping[str, bytes], flags: bytes) -> list[str]:
     if not any(b"incbin" in text for text in every):
         return []
     named = (os.fsdecode(name) for text in every for name in _ABSOLUTE_PATH.findall(text))
-    return [path for path in map(straight, named) if os.path.isfile(path)]
+    return [path for path in map(collapse_slashes, named) if os.path.isfile(path)]
 
 
 def _among_packages(names: Names) -> Iterator[str]:
@@ -246,11 +242,9 @@ def _twins(headers: Mapping[str, FileState], candidates: Iterable[str]) -> dict[
     return twins
 
 
-def _as_headers(states: Iterable[FileState], anchors: Anchors) -> tuple[Header, ...]:
-    return tuple(
-        Header(*anchors.relative(state.path), state.size, state.inode, telling(state.ctime_ns), state.digest)
-        for state in states
-    )
+def _is_of_packages(path: str) -> bool:
+    """Whether a header is installed in a folder that all compilers search last."""
+    return path.startswith(f"{PACKAGES_INCLUDE[0]}/")
 
 
 def _normal(path: str) -> str:

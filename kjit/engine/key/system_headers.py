@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from kjit.engine.key.anchors import straight
 from kjit.engine.key.flags import include_folders
 from kjit.engine.key.key import Key
+from kjit.engine.key.paths import collapse_slashes, projects_of
 from kjit.engine.toolchain.compilers import Compiler, ask
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.engine.toolchain.memo import open_memo
@@ -46,7 +46,7 @@ class SystemFolders(NamedTuple):
         spec = key.variant.spec
         covered = {str(tvm_ffi_include()), *_cuda_folders(toolchain), *_folders_of(toolchain.cxx)}
         named = [folder for folder in searched_folders(toolchain, spec) if folder not in covered]
-        own = (*spec.extra_include_paths, *key.anchors.projects, str(kjit_include()), *named)
+        own = (*spec.extra_include_paths, *projects_of(spec), str(kjit_include()), *named)
         return cls(*(tuple(f"{folder}/" for folder in folders) for folders in (own, covered)))
 
     def have(self, path: str) -> bool:
@@ -69,7 +69,7 @@ def searched_folders(toolchain: Toolchain, spec: Spec) -> list[str]:
     folders = [folder for name in _VARIABLES for folder in environment.get(name, "").split(os.pathsep)]
     folders += include_folders(spec.extra_cflags)
     folders += include_folders([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
-    return [straight(folder) for folder in folders if os.path.isabs(folder)]
+    return [collapse_slashes(folder) for folder in folders if os.path.isabs(folder)]
 
 
 def _folders_of(cxx: Compiler) -> list[str]:
