@@ -327,13 +327,25 @@ class Reads:
                 times[number] != YOUNG
                 or status.st_size != sizes[number]
                 or telling(status.st_ctime_ns) != YOUNG  # a look-up by key records the time
-                or digest(read_file(where)[0]) != digests[number]
+                or digest_of(where, status) != digests[number]
             ):
                 return False
         for where, inode, ctime_ns in zip(folders, *self.folders[1:], strict=True):
             if dated(where) != (inode, ctime_ns):
                 return False
         return all(os.path.isfile(where) == is_there for where, is_there in zip(sought, self.sought[1], strict=True))
+
+
+def digest_of(path: str, status: os.stat_result) -> str:
+    """The digest of a file, read once per process while its status stays the same, unless that is too recent."""
+    if aged(status.st_ctime_ns) == YOUNG:
+        return digest(read_file(path)[0])
+    return _digest_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _digest_once(path: str, *_as_it_was: int) -> str:
+    return digest(read_file(path)[0])
 
 
 @lru_cache(maxsize=256)
