@@ -1,13 +1,13 @@
 """The contents of a cache folder: listing, verifying and removing artifacts, and the other files kept there.
 
-    <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.jsonl}
-    <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
-    <cache>/v1/staging/                  builds in progress (staging.py)
-    <cache>/v1/toolchains/               compilers that were found (toolchains.py)
-    <cache>/v1/size                      the size of all, if it is limited (limit.py)
+    <cache>/v2/<target>/<op>/<key1>/<key2>/{<op>.so, record.jsonl}
+    <cache>/v2/locks/<key1>.lock         held while that key is built (locks.py)
+    <cache>/v2/staging/                  builds in progress (staging.py)
+    <cache>/v2/toolchains/               compilers that were found (toolchains.py)
+    <cache>/v2/size                      the size of all, if it is limited (limit.py)
 
 Only this module and store.py depend on this layout (support.py and memo.py each keep files of their own in it).
-`v1` is `kjit.runtime.LAYOUT`.
+`v2` is `kjit.runtime.LAYOUT`.
 """
 
 from __future__ import annotations

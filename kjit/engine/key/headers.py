@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 from kjit.engine.key.paths import shown
 from kjit.runtime import LAYOUT, SOURCE_TEXTS
-from kjit.runtime.manifest import YOUNG, Reads, absolute, aged, dated, digest_of, telling
+from kjit.runtime.manifest import YOUNG, Reads, absolute, digest_of, inode_and_ctime, settled_ctime, trusted_ctime
 
 # Separates paths in one string; no path contains it. One long string is parsed faster than hundreds of short ones.
 SEPARATOR = "//"
@@ -103,7 +103,7 @@ def _compare_headers(reads: Reads, project: str) -> str | list[list[object]] | N
             return f"{shown(path, project)} is gone"
         if not is_same:
             return f"{shown(path, project)} changed"
-        if telling(status.st_ctime_ns) != YOUNG:
+        if trusted_ctime(status.st_ctime_ns) != YOUNG:
             renewed = renewed or [list(column) for column in reads.headers]
             renewed[2][number], renewed[3][number] = status.st_ino, status.st_ctime_ns
     return renewed
@@ -112,7 +112,7 @@ def _compare_headers(reads: Reads, project: str) -> str | list[list[object]] | N
 def _compare_folders(reads: Reads, project: str) -> str | list[list[object]] | None:
     """The difference; or the folders with newer times; or None if no time is newer."""
     rows = [Folder(*row) for row in zip(*reads.folders, strict=True)]
-    if all((row.inode, row.ctime_ns) == dated(absolute(row.path)) for row in rows):
+    if all((row.inode, row.ctime_ns) == inode_and_ctime(absolute(row.path)) for row in rows):
         return None
     folders, present = watch(reads.roots, reads.headers[0], reads.system, every_file=reads.every_file)
     known = frozenset(reads.present)
@@ -151,8 +151,8 @@ def watch(
     def visit(folder: str, below: str) -> None:
         # The time is read first: a file that appears later changes it.
         where = absolute(folder)
-        inode, date = dated(where)
-        folders[folder] = Folder(folder, inode, aged(date))
+        inode, date = inode_and_ctime(where)
+        folders[folder] = Folder(folder, inode, settled_ctime(date))
         is_shared = every_file and where in (LOCAL_INCLUDE, *PACKAGES_INCLUDE)
         for entry in _entries(where):
             name = f"{below}{entry.name}"
@@ -188,4 +188,4 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
-        return []  # no such folder yet: `dated` notices when it appears
+        return []  # no such folder yet: its time tells when it appears
