@@ -38,7 +38,7 @@ _PARTS |= dict.fromkeys(("", "_version", "dtypes", "env", "errors", "git", "proj
 # The way up, on demand: a program that only runs kernels does not load what compiles them.
 ON_DEMAND = {("runtime", "engine")}
 
-# Lines that each kind of file may have in all. A change that needs more deletes something, or says why it is worth more.
+# Lines that each kind of file may have in all. Who needs more deletes something, or says why it is worth more.
 BUDGET = {
     "kjit, Python": 0,
     "of that, kjit/engine": 0,

@@ -19,14 +19,12 @@ _OPERATOR = rb"\w*has_(?:include|embed)\w*"
 # Parts from which `##` may form the operator, in a directive.
 _PIECE = re.compile(rb"^[ \t]*(?:#|%:).*\b(?:__h|__ha|__has|__has_|__has_[ie]\w*|_?has_(?:include|embed)\w*)\b", re.M)
 _NAMED = re.compile(rb"<([^<>\"\n]+)>|\"([^<>\"\n]+)\"")
-_LITERAL = re.compile(rb"\s*\(\s*(?:<[^>\n]+>|\"[^\"\n]+\")\s*\)")
-_WORD_BETWEEN = re.compile(rb"\s*\(\s*<([^>\n]*)>")
+_LITERAL = re.compile(rb"\s*\(\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")\s*\)")
 _ARGUMENT = re.compile(rb"\s*\(\s*(\w+)\s*\)")
 _DEFINITION = re.compile(rb"(?:#|%:)[ \t]*define[ \t]+(\w+)(?:\(([^)\n]*)\))?([^\n]*)")
 # A test for the operator itself is not about a file.
 _IF_DEFINED = re.compile(rb"\bdefined\s*(?:\(\s*\w+\s*\)|\w+)|(?:#|%:)[ \t]*(?:ifn?def|elifn?def|undef)[ \t]+\w+")
 _DIRECTIVE = re.compile(rb"^[ \t\f\v\r]*(?:#|%:).*", re.MULTILINE)
-_GOES_ON = re.compile(rb"^[ \t\f\v\r]*(?:#|%:)(?:[^\n/]|/(?!\*)|/\*[^\n]*?\*/)*/\*(?![^\n]*\*/)", re.MULTILINE)
 _CONTINUED = re.compile(rb"\\[ \t]*\r?\n")
 _COMMENT_OR_TEXT = re.compile(
     rb"""//[^\n]*|/\*.*?(?:\*/|\Z)|(?:u8|[uUL])?R"([^()\\\s]{0,16})\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
@@ -38,7 +36,8 @@ class Names(NamedTuple):
     """The names in the op's files.
 
     Attributes:
-        asked: the names that may be tested for with `__has_include`, except those in `climbing`.
+        asked: the names that are tested for with `__has_include`, or may be if not all are known; except those in
+            `climbing`.
         named: all names, with the folder of the file.
         climbing: those with a `../`.
         is_known: whether no others are tested for.
@@ -63,8 +62,9 @@ def names_in(files: Mapping[str, bytes], flags: bytes = b"") -> Names:
         for path, text in texts.items()
         for match in _NAMED.finditer(text)
     )
-    asks, is_known = _asks(texts.values())
-    asked = (os.path.normpath(name).lstrip("/") for _, name in named if "../" not in name) if asks else ()
+    literal, is_known = _asked_in(texts.values())
+    every = map(os.fsdecode, literal) if is_known else (name for _, name in named)
+    asked = (os.path.normpath(name).lstrip("/") for name in every if "../" not in name)
     climbing = tuple(pair for pair in named if "../" in pair[1])
     return Names(tuple(dict.fromkeys(asked)), tuple(named), climbing, is_known)
 
@@ -79,37 +79,45 @@ def definitions_in(flags: Iterable[str], dialect: Dialect = "c++") -> bytes:
 def directives_in(text: bytes) -> bytes:
     """The lines of directives, each joined with those that continue it, with a space for each comment."""
     text = _CONTINUED.sub(b"", text) if b"\\" in text else text
-    if _GOES_ON.search(text) is not None:  # a comment in a directive ends on another line, and the directive after it
-        text = _COMMENT_OR_TEXT.sub(_blank, text)
-    return b"".join(b"%s\n" % _COMMENT_OR_TEXT.sub(_blank, line) for line in _DIRECTIVE.findall(text))
+    lines = _DIRECTIVE.findall(text)
+    if any(_goes_on(line) for line in lines):  # a comment in it ends on another line, where the directive continues
+        lines = _DIRECTIVE.findall(_COMMENT_OR_TEXT.sub(_blank, text))
+    return b"".join(b"%s\n" % _COMMENT_OR_TEXT.sub(_blank, line) for line in lines)
+
+
+def _goes_on(line: bytes) -> bool:
+    """Whether a comment begins in a line and does not end there."""
+    if b"/*" not in line:
+        return False
+    return any(match[0][:2] == b"/*" and match[0][-2:] != b"*/" for match in _COMMENT_OR_TEXT.finditer(line))
 
 
 def _blank(match: re.Match[bytes]) -> bytes:
     return b" " if match[0].startswith(b"/") else match[0]
 
 
-def _asks(texts: Iterable[bytes]) -> tuple[bool, bool]:
-    """Whether texts test for files, and whether each name is literally in a text."""
+def _asked_in(texts: Iterable[bytes]) -> tuple[list[bytes], bool]:
+    """The names that texts literally test for, and whether there are no others."""
     texts = [_IF_DEFINED.sub(b" ", text) for text in texts]
     definitions = [match for text in texts for match in _DEFINITION.finditer(text)]
     macros = {match[1] for match in definitions} | {b"linux", b"unix"}  # GCC defines these
     asking = _asking(definitions)
-    asks, is_known = False, True
-    if any(b"##" in text for text in texts) and any(_PIECE.search(asking.sub(b"", text)) for text in texts):
-        asks, is_known = True, False
+    pastes = any(b"##" in text for text in texts)
+    asked: list[bytes] = []
+    is_known = not (pastes and any(_PIECE.search(asking.sub(b"", text)) for text in texts))
     parts = [(_DEFINITION.sub(b" ", text), None) for text in texts]
     bodies = [(match[3], [name.strip() for name in (match[2] or b"").split(b",")]) for match in definitions]
     for part, parameters in (*parts, *bodies):
         for match in asking.finditer(part):
-            asks = True
-            if _LITERAL.match(part, match.end()) is not None:
+            literal = _LITERAL.match(part, match.end())
+            if literal is not None:
+                asked.append(literal[1] or literal[2])
                 # The words between < and > may be macros, unless the operator itself is in the `#if`.
-                between = _WORD_BETWEEN.match(part, match.end())
-                if between is not None and (parameters is not None or not match[0].startswith(b"__has_")):
-                    is_known &= not ({*re.findall(rb"\w+", between[1])} & {*macros, *(parameters or ())})
+                if literal[1] and (parameters is not None or not match[0].startswith(b"__has_")):
+                    is_known &= not ({*re.findall(rb"\w+", literal[1])} & {*macros, *(parameters or ())})
             elif parameters is None or not _passes_on(part[match.end() :], parameters):
                 is_known = False
-    return asks, is_known
+    return asked, is_known
 
 
 def _asking(definitions: Iterable[re.Match[bytes]]) -> re.Pattern[bytes]:
