@@ -23,9 +23,9 @@ from typing import Literal, NamedTuple
 
 from kjit import env
 from kjit.engine.cache.staging import temporary_root
-from kjit.engine.key.flags import expand
 from kjit.engine.toolchain import looks
 from kjit.engine.toolchain.memo import Stamp, is_unchanged, open_memo, stamp
+from kjit.engine.toolchain.options import expand
 from kjit.errors import ToolchainError
 from kjit.runtime.recall import HOST_VARIABLE as HOST_VARIABLE
 
@@ -153,7 +153,7 @@ def _named_host() -> tuple[str, Path | None]:
     named: list[tuple[str, str]] = []
     for variable in ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"):
         flags = (flag for flag, _ in expand(os.environ.get(variable, "").split(), "nvcc"))
-        named += [(variable, flag.value) for flag in flags if flag.name in ("-ccbin", "--compiler-bindir")]
+        named += [(variable, flag.value) for flag in flags if flag.meaning == "host compiler"]
     named.append((HOST_VARIABLE, os.environ.get(HOST_VARIABLE, "").strip()))
     for variable, text in named:
         if not text:

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.engine.key.flags import expand
 from kjit.engine.toolchain import cuda, looks
 from kjit.engine.toolchain.compilers import Compiler, ask
 from kjit.engine.toolchain.cuda import (
@@ -31,6 +30,7 @@ from kjit.engine.toolchain.cuda import (
     named_homes,
 )
 from kjit.engine.toolchain.memo import Stamp, open_memo, stamp
+from kjit.engine.toolchain.options import expand
 from kjit.errors import ToolchainError
 
 OLDEST = (12, 8)
@@ -221,43 +221,11 @@ class OnlyNvccError(Exception):
     """Why only nvcc can compile a module, as the end of a sentence."""
 
 
-# Flags of nvcc, with one dash or two, that NVRTC has too, and those that do not affect a cubin or always apply.
-_OF_NVRTC = re.compile(
-    r"-{1,2}(?:use_fast_math|disable-warnings|(?:fmad|ftz|prec-div|prec-sqrt)=\w+|extra-device-vectorization|restrict)"
-)
-_AS_IT_IS = re.compile(
-    r"-O\d?|-g|-{1,2}(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda|resource-usage|"
-    r"res-usage|Wno-deprecated-gpu-targets|Wno-deprecated-declarations|compress-mode=\w+|no-compress|"
-    r"display-error-number|no-display-error-number|err-no|no-err-no|Wreorder|Wmissing-launch-bounds|split-compile=\d+)"
-    r"|-t\d+|-m64"
-)
-_NAMED = {
-    "-maxrregcount": "--maxrregcount",
-    "-std": "--std",
-    "-Xptxas": "--ptxas-options",
-    **{f"-diag-{what}": f"--diag-{what}" for what in ("suppress", "warn", "error")},
-}
-# Architectures and device linking that contradict the target are rejected before (compile/refusals.py).
-_ARCH = re.compile(r"-(?:gencode|arch|code)|--(?:generate-code|gpu-architecture|gpu-code)")
-_WITHOUT_EFFECT = ("-t", "--threads", "-rdc", "--relocatable-device-code")
-
-
-# The macros that nvcc defines for its options.
-_MACROS = {
-    ("G", ""): "__CUDACC_DEBUG__",
-    ("device-debug", ""): "__CUDACC_DEBUG__",
-    ("extended-lambda", ""): "__CUDACC_EXTENDED_LAMBDA__",
-    ("expt-extended-lambda", ""): "__CUDACC_EXTENDED_LAMBDA__",
-}
-
-
 def macros_of_nvcc(words: Sequence[str]) -> Iterator[str]:
-    """The macros that nvcc defines because of its flags, each as `NAME` or `NAME=value`."""
+    """The macros that nvcc defines because of its flags."""
     for flag, dialect in expand(words, "nvcc"):
-        if dialect == "nvcc":
-            name, _, value = (flag.name, "", flag.value) if flag.name else flag.value.partition("=")
-            if (macro := _MACROS.get((name.lstrip("-"), value))) is not None:
-                yield macro
+        if dialect == "nvcc" and (macro := flag.option("nvcc").macro):
+            yield macro
 
 
 def nvrtc_options(words: Sequence[str]) -> list[str]:
@@ -268,34 +236,26 @@ def nvrtc_options(words: Sequence[str]) -> list[str]:
     """
     options: list[str] = []
     for flag, dialect in expand(words, "nvcc"):
-        if dialect != "nvcc" or flag.meaning in (
-            "headers",
-            "header",
-            "macro",
-            "list",
-            "options",
-            "library",
-            "libraries",
-        ):
-            continue  # for the preprocessor or another program
-        name = f"--{flag.name[2:]}" if flag.name.startswith("--") else flag.name
-        if _NAMED.get(name, name) == "--ptxas-options":
-            # A list, as for nvcc; NVRTC passes each value on as one word.
-            options += [f"--ptxas-options={value}" for value in re.split(r"[,\s]+", flag.value) if value]
-        elif name in _NAMED or name in _NAMED.values():
-            options.append(f"{_NAMED.get(name, name)}={flag.value}")
-        elif name in _WITHOUT_EFFECT or (_ARCH.fullmatch(name) and "compute_" not in flag.value.rpartition("code=")[2]):
+        if dialect != "nvcc" or flag.meaning in _NOT_FOR_DEVICES:
             continue
-        elif flag.name:
+        option = flag.option("nvcc")
+        name, _, value = (flag.name, "", flag.value) if flag.name else flag.value.partition("=")
+        if flag.meaning == "architecture":
+            # Another one than the target's is rejected before (compile/refusals.py).
+            is_known = "compute_" not in value.rpartition("code=")[2]
+        else:
+            is_known = option.nvrtc != ""
+        if not is_known:
             raise OnlyNvccError(f"{' '.join(flag.words())} is a flag for nvcc alone")
-        elif flag.value in ("-lineinfo", "--generate-line-info"):
-            options.append("-lineinfo")
-        elif flag.value == "-w":
-            options.append("--disable-warnings")
-        elif flag.value in ("-G", "--device-debug"):
-            options.append("-G")
-        elif _OF_NVRTC.fullmatch(flag.value):
-            options.append(f"--{flag.value.lstrip('-')}")
-        elif not _AS_IT_IS.fullmatch(flag.value):
-            raise OnlyNvccError(f"{flag.value} is a flag for nvcc alone")
+        if flag.meaning == "for a part":
+            # A list, as for nvcc; NVRTC passes each value on as one word.
+            options += [f"{option.long(name)}={word}" for word in re.split(r"[,\s]+", value) if word]
+        elif option.nvrtc == "same":
+            options.append(f"{option.long(name)}={value}" if value else option.long(name))
+        elif option.nvrtc.startswith("-"):
+            options.append(option.nvrtc)
     return options
+
+
+# What is for the preprocessor or another program.
+_NOT_FOR_DEVICES = ("headers", "header", "macro", "list", "options", "library", "libraries")

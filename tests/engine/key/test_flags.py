@@ -8,17 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.key.flags import (
-    Dialect,
-    Flag,
-    expand,
-    files_of_options,
-    for_host_compiler,
-    include_folders,
-    map_paths,
-    parse,
-    without_folders,
-)
+from kjit.engine.key.flags import files_of_options, for_host_compiler, include_folders, map_paths, without_folders
+from kjit.engine.toolchain.options import Dialect, expand, parse
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime.bundle import simple_flags
 from kjit.spec import Target
@@ -122,29 +113,6 @@ def test_nvcc_understands_each_spelling_like_that(folder: Path, tmp_path: Path, 
     (folder / "options").write_text(f"-DX=1\n -I {folder}\n")
     command = [toolchain.cuda.nvcc.path, "-ccbin", toolchain.cxx.path, "-M", *words, tmp_path / "unit.cu"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-
-
-@pytest.mark.parametrize(
-    ("dialect", "words", "flags"),
-    [
-        ("c++", ["-isystem", "/in", "-O3"], [Flag("-isystem", "/in", None), Flag("", "-O3")]),
-        ("c++", ["-L/lib", "-lm"], [Flag("-L", "/lib"), Flag("-l", "m")]),
-        ("c++", ["-l", "m"], [Flag("-l", "m", None)]),
-        ("c++", ["-include/a.h", "-include", "/a.h"], [Flag("-include", "/a.h"), Flag("-include", "/a.h", None)]),
-        ("c++", ["-D", "-I/in"], [Flag("-D", "-I/in", None)]),
-        ("c++", ["-Wl,-rpath,/lib"], [Flag("", "-Wl,-rpath,/lib")]),
-        ("c++", ["--include-pathological", "-I-"], [Flag("", "--include-pathological"), Flag("", "-I-")]),
-        ("c++", ["-Bsymbolic", "-Tdata=1"], [Flag("", "-Bsymbolic"), Flag("", "-Tdata=1")]),
-        ("c++", ["-O3", "-I"], [Flag("", "-O3"), Flag("", "-I")]),  # its value is missing: the compiler will say so
-        ("nvcc", ["-Xcompiler=-I/in,-DX"], [Flag("-Xcompiler", "-I/in,-DX", "=")]),
-        ("nvcc", ["-Xcompiler", "-I/in"], [Flag("-Xcompiler", "-I/in", None)]),
-        ("nvcc", ["-lineinfo", "-lcuda"], [Flag("", "-lineinfo"), Flag("-l", "cuda")]),
-        ("nvcc", ["-Xcompilers"], [Flag("", "-Xcompilers")]),
-    ],
-)
-def test_an_option_is_distinguished_from_its_value(dialect: Dialect, words: list[str], flags: list[Flag]) -> None:
-    assert list(parse(words, dialect)) == flags
-    assert [word for flag in flags for word in flag.words()] == words
 
 
 @pytest.mark.parametrize(
