@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kjit import env
+from kjit.cpp_functions import read_functions
 from kjit.engine.diagnostics.printed import shown_path
 from kjit.engine.key.flags import files_of_options
 from kjit.engine.toolchain.options import OPTIONS, Dialect, Flag, Refused, expand, is_off, parse, words_of_file
@@ -215,54 +216,24 @@ def _refuse_arch(flag: Flag, where: str, target: Target) -> None:
 def _refuse_kernels(spec: Spec) -> None:
     """Reject exports that are kernels in one of the op's own files: a call would not launch them."""
     for export, symbol in spec.cuda_wrappers:
-        named = re.fullmatch(r"(?:::)?(?:\w+::)*(?P<name>\w+)(?P<arguments><.*>)?", symbol)
-        if named is None:
-            continue
-        for path in spec.cuda_files:
-            parameters = _kernel_parameters(path, named["name"])
-            if parameters is not None:
-                launcher = _launcher(export, symbol, parameters)
+        named = re.fullmatch(r"(?:::)?(?:\w+::)*(?P<name>\w+)(?:<.*>)?", symbol)
+        for path in spec.cuda_files if named is not None else ():
+            if named is not None and _is_kernel(path, named["name"]):
                 raise UsageError(
                     f"export '{export}' is a kernel ('{symbol}' is __global__ in {shown_path(path)}), and Python calls "
                     "host functions.",
-                    hint=f"write a function that launches it, and export that one:\n{launcher}",
+                    hint="export a function that launches it; "
+                    f"`kjit new NAME --from {shown_path(path)} --function {named['name']}` writes one",
                 )
 
 
-def _kernel_parameters(path: str, name: str) -> str | None:
-    """The parameters of the kernel `name` in a file; None if the file has no such kernel."""
+def _is_kernel(path: str, name: str) -> bool:
+    """Whether all functions of this name in a file are kernels, and there is one."""
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None  # the compiler reports it
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
-    found: list[str] = []
-    for match in re.finditer(rf"\b{name}\s*\((?P<parameters>[^(){{}};]*)\)\s*\{{", text):
-        head = re.split(r"[;{}]", text[: match.start()])[-1]
-        if "__global__" not in head:
-            return None
-        found.append(match["parameters"])
-    return found[0] if found else None
-
-
-def _launcher(export: str, symbol: str, parameters: str) -> str:
-    """A function that launches a kernel, with tensors for its pointers."""
-    taken, passed = [], []
-    first = ""
-    for parameter in filter(None, (each.strip() for each in parameters.split(","))):
-        name = re.findall(r"\w+", parameter)[-1]
-        if "*" in parameter:
-            first = first or name
-            taken.append(f"kjit::TensorView {name}")
-            passed.append(f"{name}.data_ptr()")
-        else:
-            taken.append(parameter)
-            passed.append(name)
-    size, device = (f"{first}.numel()", f"{first}.device()") if first else ("1", "DLDevice{kDLCUDA, 0}")
-    arguments = "".join(f", {each}" for each in passed)
-    return (
-        f"  void {export}({', '.join(taken)}) {{\n"
-        f"    using namespace kjit::host;\n"
-        f"    LaunchKernel(div_ceil({size}, 256), 256, {device})({symbol}{arguments});\n"
-        f"  }}"
-    )
+        return False  # the compiler reports it
+    if re.search(rf"__global__[^;{{}}]*\b{name}\s*\(", text) is None:
+        return False  # reading functions takes longer
+    found = [function.is_kernel for function in read_functions(text) if function.name == name]
+    return bool(found) and all(found)

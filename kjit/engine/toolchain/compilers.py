@@ -3,9 +3,8 @@
 A compiler is run for its version and capabilities only if its file is new (memo.py). Its identity in the key of every
 artifact is its path, size and time, and those of the programs that it runs: the compiler proper, the assembler, the
 linker. The file of a compiler cache (ccache) does not identify the compiler that it calls, so that compiler is used
-directly. Nor does a script, but that is used, because its flags have a purpose. A script that only passes on its
-arguments (`exec g++ -DX "$@"`) is identified by its text and the programs in it. For any other, the commands that it
-would run are part of the key, asked for once per process.
+directly. Nor does a script, but that is used, because its flags have a purpose: the commands that it would run are part
+of the key, and each process asks for them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from kjit import env
 from kjit.engine.cache.staging import temporary_root
@@ -51,9 +50,9 @@ class Compiler:
         features: for a C++ compiler, `native` (accepts `-march=native`) and `openmp`; for nvcc, its architectures, such
             as `90`, and the newest host compilers that it accepts, such as `gcc<=15`.
         parts: the programs that a C++ compiler runs.
-        plan: for a script, a hash of the commands that it would run, or of its text and programs.
+        plan: for a script, a hash of the commands that it would run.
         variables: for a script, the variables in it, with their values.
-        may_change: whether it is a script that may run other commands the next time.
+        may_change: whether it is a script, which may run other commands the next time.
     """
 
     path: Path
@@ -186,12 +185,8 @@ def inspect(path: Path, role: Role) -> Compiler:
     memo = open_memo()
     script = script_of(path) if role == "c++" else b""
 
-    forwarded = _programs_in(script)
-    suffix = "".join(f" {each}" for each in forwarded or ())
-
     def recall(question: str, answer: Callable[[], list[str]]) -> list[str]:
-        is_asked = script and forwarded is None
-        return answer() if is_asked else memo.recall(seen, f"{question}{suffix}", answer)
+        return answer() if script else memo.recall(seen, question, answer)
 
     text = recall("version", lambda: [ask([str(path), "--version"]).strip()])[0]
     family, version = _read_version(path, role, text)
@@ -206,13 +201,8 @@ def inspect(path: Path, role: Role) -> Compiler:
         features = memo.recall(seen, "features", lambda: _nvcc_features(path))
         return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
     environment = {name: os.environ.get(name) for name in _ENVIRONMENT_OF_PARTS}
-    answer = recall(f"runs {environment}", lambda: _commands_of(path))
-    plan, programs = "", answer[1:]
-    if forwarded is not None:
-        plan = hashlib.sha256(suffix.encode()).hexdigest()[:32]
-        programs = [*programs, *(each.path for each in forwarded)]
-    elif script:
-        plan = answer[0]
+    plan, *programs = recall(f"runs {environment}", lambda: _commands_of(path))
+    plan = plan if script else ""
     features = memo.recall(seen, f"features {plan}".rstrip(), lambda: _cxx_features(path, family))
     names = sorted({os.fsdecode(name) for name in _VARIABLE.findall(script)})
     return Compiler(
@@ -226,7 +216,7 @@ def inspect(path: Path, role: Role) -> Compiler:
         _stamps_of(programs),
         plan,
         tuple((name, os.environ.get(name)) for name in names),
-        may_change=bool(script) and forwarded is None,
+        may_change=bool(script),
     )
 
 
@@ -241,53 +231,6 @@ def script_of(path: Path) -> bytes:
         if (head := file.read(2)) == b"#!":
             return head + file.read()
     return b""
-
-
-class _Program(NamedTuple):
-    """A program that a script starts.
-
-    Attributes:
-        script: a hash of the script.
-    """
-
-    path: str
-    size: int
-    mtime_ns: int
-    script: str
-
-
-# A whole script that only passes on its arguments, without characters that a shell interprets.
-_FORWARDS = re.compile(
-    rb"#! ?(?:/usr)?/bin/(?:env )?(?:sh|bash|dash)\n(?:[ \t]*(?:#[^\n]*)?\n)*"
-    rb"exec (?P<words>[\w./=+,:@%-]+(?: [\w./=+,:@%-]+)*) \"\$@\"\s*"
-)
-
-
-def _programs_in(script: bytes, inside: tuple[bytes, ...] = ()) -> list[_Program] | None:
-    """The programs that a script starts, if it only passes on its arguments; None if it may do more, or is empty."""
-    match = _FORWARDS.fullmatch(script)
-    # A shell first reads the file named by BASH_ENV.
-    if match is None or script in inside or os.environ.get("BASH_ENV"):
-        return None
-    words = match["words"].decode("ascii", errors="replace").split(" ")
-    digest = hashlib.sha256(script).hexdigest()[:32]
-    programs: list[_Program] = []
-    for word in words:
-        program = word if os.path.isabs(word) else "" if os.sep in word else looks.which(word) or ""
-        if not os.path.isabs(program):
-            return None
-        try:
-            programs.append(_Program(*stamp(Path(program)), digest))
-        except OSError:
-            return None  # it does not exist, and the script reports that
-        if further := script_of(Path(program)):
-            started = _programs_in(further, (*inside, script))
-            if started is None:
-                return None
-            programs += started
-        if Path(program).resolve().name not in _CACHING_WRAPPERS:
-            return programs
-    return None
 
 
 def _commands_of(path: Path) -> list[str]:

@@ -19,16 +19,7 @@ from pathlib import Path
 
 from kjit.engine.toolchain import cuda, looks
 from kjit.engine.toolchain.compilers import Compiler, ask
-from kjit.engine.toolchain.cuda import (
-    HEADERS_OF_RUNTIME,
-    STAND_INS,
-    CudaToolkit,
-    NoCudaError,
-    cudart_in,
-    header_folders,
-    missing_headers,
-    named_homes,
-)
+from kjit.engine.toolchain.cuda import CudaToolkit, NoCudaError
 from kjit.engine.toolchain.memo import Stamp, open_memo, stamp
 from kjit.engine.toolchain.options import expand
 from kjit.errors import ToolchainError
@@ -158,47 +149,23 @@ def _wheel_folders() -> list[Path]:
 
 
 def toolkit_without_nvcc() -> CudaToolkit:
-    """CUDA's headers and runtime, with NVRTC as the compiler, for a machine without nvcc: those in the folder named by
-    a variable, else in the first folder that has them.
+    """CUDA's headers and runtime, with NVRTC as the compiler, for a machine without nvcc.
 
     Raises:
-        NoCudaError: there are no headers, or no NVRTC.
-        ToolchainError: parts are missing, or have different versions.
+        NoCudaError: there are no headers, or no runtime, or no NVRTC.
+        ToolchainError: parts have different versions.
     """
-    homes = list(named_homes())[:1]
-    if not homes:
-        homes = [*((home, "PyPI wheels") for home in cuda.header_homes()), (cuda.DEFAULT_HOME, "/usr/local/cuda")]
-    lacking = ""
-    for home, origin in homes:
-        include_dirs = header_folders(home)
-        missing = missing_headers(include_dirs)
-        if not include_dirs or any(name in HEADERS_OF_RUNTIME for name in missing):
-            lacking = lacking or (f" ('{home}' lacks {', '.join(missing)})" if include_dirs else "")
-            continue
-        if missing:
-            include_dirs = (*include_dirs, STAND_INS)
-        cudart = cudart_in(home)
-        if cudart is None:
-            lacking = lacking or f" ('{home}' lacks libcudart.so)"
-            continue
-        version = _version_of(include_dirs[0] / "cuda_runtime_api.h")
-        nvrtc = find_nvrtc(version, [cudart.parent])
-        stamps = tuple(stamp(path) for path in (include_dirs[0] / "cuda_runtime_api.h", cudart))
-        return CudaToolkit(home, _as_compiler(nvrtc), origin, include_dirs, cudart.parent, cudart, stamps)
-    raise NoCudaError(f"No CUDA compiler was found: no nvcc, and no headers for NVRTC{lacking}.", hint=INSTALL_EITHER)
-
-
-def _version_of(header: Path) -> tuple[int, int]:
-    text = open_memo().recall(stamp(header), "version", lambda: [_release(header)])[0]
-    number = int(text)
-    return number // 1000, number % 1000 // 10
-
-
-def _release(header: Path) -> str:
-    match = re.search(r"^#define CUDART_VERSION\s+(\d+)", header.read_text(errors="replace"), re.MULTILINE)
-    if match is None:
-        raise ToolchainError(f"'{header}' does not define CUDART_VERSION.", hint="reinstall CUDA's headers")
-    return match[1]
+    headers, lacking = cuda.search_headers()
+    cudart = None if headers is None else cuda.cudart_in(headers.home)
+    if headers is None or cudart is None:
+        lacking += "" if headers is None else f" ('{headers.home}' lacks libcudart.so)"
+        raise NoCudaError(
+            f"No CUDA compiler was found: no nvcc, and no headers for NVRTC{lacking}.", hint=INSTALL_EITHER
+        )
+    nvrtc = find_nvrtc(headers.version, [cudart.parent])
+    stamps = (headers.stamps[0], stamp(cudart))
+    compiler = _as_compiler(nvrtc)
+    return CudaToolkit(headers.home, compiler, headers.origin, headers.include_dirs, cudart.parent, cudart, stamps)
 
 
 def _as_compiler(nvrtc: Nvrtc) -> Compiler:
