@@ -18,7 +18,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kjit import env
 from kjit.engine.cache.staging import temporary_root
@@ -30,9 +30,6 @@ from kjit.runtime.recall import HOST_VARIABLE as HOST_VARIABLE
 
 Family = Literal["gcc", "clang", "nvcc", "nvrtc"]
 Role = Literal["c++", "nvcc"]
-
-OLDEST: Mapping[Family, tuple[int, int]] = {"gcc": (11, 0), "clang": (16, 0), "nvcc": (12, 8)}
-"""The first releases that compile kjit's headers."""
 
 _INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
 _CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
@@ -66,6 +63,11 @@ class Compiler:
     plan: str = ""
     variables: tuple[tuple[str, str | None], ...] = ()
     may_change: bool = False
+
+    @property
+    def traits(self) -> Traits:
+        """What differs between its family and others."""
+        return TRAITS[self.family]
 
     @property
     def label(self) -> str:
@@ -102,6 +104,34 @@ class Compiler:
         return None
 
 
+class Traits(NamedTuple):
+    """What differs between compilers of two families.
+
+    Attributes:
+        banner: finds the version in the output of `--version`.
+        oldest: the first release that compiles kjit's headers.
+        features: asks a compiler for its features.
+        names_as_written: lists a header of a system folder by the name that led to it (by default GCC lists
+            `/app/pkg/../inc/a.h` as `/app/inc/a.h`, which hides that it moves with `pkg`).
+        keeps_copy_loops: no replacement of copy loops by memcpy, which would hide their writes from kjit/streaming.h.
+        variables_per_module: each library has variables of its own, also those of templates.
+        volatile_is_no_race: for ThreadSanitizer, accesses of volatile variables do not race.
+        accepts_unused: no warning about flags without effect.
+        quiet_about_cpu: no warning about the compiler's own detection of this CPU, which clang has with AVX10, in each
+            compile; the release that has the flag comes first.
+    """
+
+    banner: str
+    oldest: tuple[int, int]
+    features: Callable[[Path], list[str]]
+    names_as_written: tuple[str, ...] = ()
+    keeps_copy_loops: tuple[str, ...] = ()
+    variables_per_module: tuple[str, ...] = ()
+    volatile_is_no_race: tuple[str, ...] = ()
+    accepts_unused: tuple[str, ...] = ()
+    quiet_about_cpu: tuple[tuple[int, int], tuple[str, ...]] = ((0, 0), ())
+
+
 def find_cxx() -> Compiler:
     """The C++ compiler: `CXX`, else the first of c++, g++ and clang++ on PATH.
 
@@ -134,7 +164,7 @@ def find_host_cxx(nvcc: Compiler) -> Compiler:
         return cxx
     if not os.environ.get(variable, "").strip():
         newest_gcc = nvcc.newest_host("gcc") or 0
-        for major in range(newest_gcc, OLDEST["gcc"][0] - 1, -1):
+        for major in range(newest_gcc, TRAITS["gcc"].oldest[0] - 1, -1):
             path = _which_compiler(f"g++-{major}")
             if path is not None:
                 return inspect(path, "c++")
@@ -190,7 +220,7 @@ def inspect(path: Path, role: Role) -> Compiler:
 
     text = recall("version", lambda: [ask([str(path), "--version"]).strip()])[0]
     family, version = _read_version(path, role, text)
-    oldest = OLDEST[family]
+    oldest = TRAITS[family].oldest
     if version < oldest:
         needed = f"{oldest[0]}.{oldest[1]}" if family == "nvcc" else str(oldest[0])
         raise ToolchainError(
@@ -198,12 +228,12 @@ def inspect(path: Path, role: Role) -> Compiler:
             hint="set KJIT_CUDA_HOME to a newer CUDA" if role == "nvcc" else "set CXX to a newer compiler",
         )
     if role == "nvcc":
-        features = memo.recall(seen, "features", lambda: _nvcc_features(path))
+        features = memo.recall(seen, "features", lambda: TRAITS[family].features(path))
         return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
     environment = {name: os.environ.get(name) for name in _ENVIRONMENT_OF_PARTS}
     plan, *programs = recall(f"runs {environment}", lambda: _commands_of(path))
     plan = plan if script else ""
-    features = memo.recall(seen, f"features {plan}".rstrip(), lambda: _cxx_features(path, family))
+    features = memo.recall(seen, f"features {plan}".rstrip(), lambda: TRAITS[family].features(path))
     names = sorted({os.fsdecode(name) for name in _VARIABLE.findall(script)})
     return Compiler(
         path,
@@ -330,38 +360,31 @@ def _which_compiler(name: str) -> Path | None:
 
 
 def _read_version(path: Path, role: Role, text: str) -> tuple[Family, tuple[int, int]]:
-    family: Family
-    if role == "nvcc":
-        family, pattern = "nvcc", r"release (\d+)\.(\d+)"
-    elif "clang" in text.lower():
-        family, pattern = "clang", r"version (\d+)\.(\d+)"
-    else:
-        # The package's own version comes first, in brackets: `g++ (Debian 12.2.0-14) 12.2.0`.
-        family, pattern = "gcc", r"\)\s+(\d+)\.(\d+)(?=[\s\S]*Free Software Foundation)"
-    match = re.search(pattern, text)
-    if match is None:
-        expected = "nvcc" if role == "nvcc" else "GCC or clang"
-        raise ToolchainError(
-            f"The output of '{path} --version' is not that of {expected}.", hint="`kjit doctor` shows more"
-        )
-    return family, (int(match[1]), int(match[2]))
+    families: tuple[Family, ...] = ("nvcc",) if role == "nvcc" else ("clang", "gcc")
+    for family in families:
+        if (match := re.search(TRAITS[family].banner, text)) is not None:
+            return family, (int(match[1]), int(match[2]))
+    expected = "nvcc" if role == "nvcc" else "GCC or clang"
+    raise ToolchainError(
+        f"The output of '{path} --version' is not that of {expected}.", hint="`kjit doctor` shows more"
+    )
 
 
-def _cxx_features(path: Path, family: Family) -> list[str]:
-    features = []
-    if family == "gcc":
-        # GCC accepts -march=native on these two; a check would cost a compile. For OpenMP it needs one file of its
-        # library, which may be in a separate package.
-        if platform.machine() in ("x86_64", "aarch64"):
-            features.append("native")
-        if os.path.isabs(ask([str(path), "-print-file-name=libgomp.spec"]).strip()):
-            features.append("openmp")
-        return features
-    if compiles(path, ["-march=native", "-fsyntax-only"], "int main() {}"):
-        features.append("native")
-    if compiles(path, ["-fopenmp", "-o", os.devnull], "#include <omp.h>\nint main() { return omp_get_num_procs(); }"):
-        features.append("openmp")
-    return features
+def _gcc_features(path: Path) -> list[str]:
+    # GCC accepts -march=native on these two; a check would cost a compile.
+    features = ["native"] if platform.machine() in ("x86_64", "aarch64") else []
+    # For OpenMP it needs one file of its library, which may be in a separate package.
+    has_openmp = os.path.isabs(ask([str(path), "-print-file-name=libgomp.spec"]).strip())
+    return [*features, "openmp"] if has_openmp else features
+
+
+def _clang_features(path: Path) -> list[str]:
+    openmp = "#include <omp.h>\nint main() { return omp_get_num_procs(); }"
+    checks = {
+        "native": (["-march=native", "-fsyntax-only"], "int main() {}"),
+        "openmp": (["-fopenmp", "-o", os.devnull], openmp),
+    }
+    return [feature for feature, (flags, source) in checks.items() if compiles(path, flags, source)]
 
 
 def compiles(path: Path, flags: list[str], source: str) -> bool:
@@ -392,3 +415,27 @@ def _nvcc_features(path: Path) -> list[str]:
                     limits.append(f"{family}<={int(match[1]) - (family == 'clang')}")
             break
     return [*codes, *limits]
+
+
+TRAITS: Mapping[Family, Traits] = {
+    "gcc": Traits(
+        # The package's own version comes first, in brackets: `g++ (Debian 12.2.0-14) 12.2.0`.
+        r"\)\s+(\d+)\.(\d+)(?=[\s\S]*Free Software Foundation)",
+        (11, 0),
+        _gcc_features,
+        names_as_written=("-fno-canonical-system-headers",),
+        keeps_copy_loops=("-fno-tree-loop-distribute-patterns",),
+        variables_per_module=("-fno-gnu-unique",),
+        volatile_is_no_race=("--param", "tsan-distinguish-volatile=1"),
+    ),
+    "clang": Traits(
+        r"clang version (\d+)\.(\d+)",
+        (16, 0),
+        _clang_features,
+        volatile_is_no_race=("-mllvm", "-tsan-distinguish-volatile=1"),
+        accepts_unused=("-Qunused-arguments",),
+        quiet_about_cpu=((18, 0), ("-Wno-invalid-feature-combination",)),
+    ),
+    "nvcc": Traits(r"release (\d+)\.(\d+)", (12, 8), _nvcc_features),
+}
+"""What kjit knows about each family of compilers that are programs."""

@@ -11,7 +11,6 @@ import pytest
 from kjit.engine.key.flags import files_of_options, for_host_compiler, include_folders, map_paths, without_folders
 from kjit.engine.toolchain.options import Dialect, expand, parse
 from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.runtime.bundle import simple_flags
 from kjit.spec import Target
 
 # Each way to name the folder IN, in which headers are looked for.
@@ -192,45 +191,3 @@ def test_what_nvcc_calls_otherwise_is_handed_to_the_host_compiler_by_its_own_nam
         *("-include", "/a.h", "-include", "/b.h", "-isystem", "/in", "-I", "/in", "-D", "X=1"),
         *("-std=c++20", "-O3", "-g", "-I/one", "-I/two"),
     ]
-
-
-@pytest.mark.parametrize("dialect", ["c++", "nvcc"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("-O3", "-DNDEBUG", "-DX=1,2", "-U_FORTIFY_SOURCE", "-std=c++17", "-fopenmp", "-mavx2"),
-        ("-isystem", "/torch/include", "-I/usr/include/python3.12", "-O2"),
-        ("-Wl,-z,undefs", "-L/torch/lib", "-lc10", "-Wl,-rpath,/lib"),
-        ("--expt-relaxed-constexpr", "--use_fast_math", "-use_fast_math"),
-    ],
-)
-def test_what_bundles_read_by_themselves_is_read_so(words: tuple[str, ...], dialect: Dialect) -> None:
-    assert simple_flags(words) == (without_folders(words, dialect), list(include_folders(words, dialect)))
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("@options",),
-        ("-I", "/inc"),
-        ("-Iinc",),
-        ("-isystem", "inc"),
-        ("-isystem",),
-        ("-I/a,/b",),
-        ("-I/a//b",),
-        ("-I/a/./b",),
-        ("-I/a/",),
-        ("-D", "X"),
-        ("-l", "c10"),
-        ("-Wp,-I/inc",),
-        ("-Xcompiler", "-I/inc"),
-        ("--include-directory=/inc",),
-        ("-include/inc/a.h",),
-        ("-iquote/inc",),
-        ("-optf", "file"),
-        ("-lineinfo", "/inc"),
-        ("a.o",),
-    ],
-)
-def test_all_other_words_are_not(words: tuple[str, ...]) -> None:
-    assert simple_flags(words) is None
