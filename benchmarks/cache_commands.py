@@ -61,7 +61,7 @@ def main() -> None:
         report("publish below a limit, the first time (counts)", evict(last))
         report("publish below a limit", evict(last))
         for entry in list(Store.open().entries())[: count // 10]:
-            os.utime(f"{entry.path}/record.json", (0, 0))
+            os.utime(f"{entry.path}/record.jsonl", (0, 0))
         os.environ["KJIT_CACHE_MAX_SIZE"] = str(size)
         report(f"publish at the limit (counts, evicts {count // 10})", evict(last))
         del os.environ["KJIT_CACHE_MAX_SIZE"]

@@ -79,7 +79,7 @@ def _compare_first_results(repeat: int, *, cpu_time: bool) -> None:
             "load_inline": functools.partial(run, "load_inline", "first_results_of_load_inline"),
         }
         for side in sides.values():
-            for _ in range(3):  # compiles it; finds it, as folders are too young; from then on it is recalled
+            for _ in range(3):  # compiles it; finds it, as folders are too young; from then on by times
                 side()
                 time.sleep(1.0)
         further.clear()

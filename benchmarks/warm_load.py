@@ -27,7 +27,7 @@ from typing import Any
 
 import common
 
-PARTS = ("import", "request", "recall", "load")
+PARTS = ("import", "toolchain", "find", "load")
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -140,11 +140,11 @@ def load_with_kjit(kind: str, modules: int) -> tuple[float, float, dict[str, flo
     tvm_ffi.load_module = timed("load", tvm_ffi.load_module)
     sys.addaudithook(_refuse_processes)
     begin = common.clock()
-    from kjit.runtime import load, recall
+    from kjit.runtime import load, manifest
 
     parts["import"] = common.clock() - begin
-    recall.request = timed("request", recall.request)
-    recall.find = timed("recall", recall.find)
+    manifest.toolchain_in = timed("toolchain", manifest.toolchain_in)
+    manifest.find = timed("find", manifest.find)
     load.load_variant(_variant(kind, 0))
     first = common.clock() - begin
     variants = [_variant(kind, constant) for constant in range(1, modules)]

@@ -50,7 +50,7 @@ from kjit.engine import pool
 from kjit.engine.cache.store import Store
 from kjit.engine.miss import ensure_built
 from kjit.errors import KjitError
-from kjit.runtime import LAYOUT, recall
+from kjit.runtime import LAYOUT, manifest
 from kjit.runtime.load import load_variant
 from kjit.spec import Spec, Target, Variant
 
@@ -321,7 +321,7 @@ class Killed(Fault):
             self.judge(each.join(), op.number, must_load=True)
         self.check(op)
         for folder in self.world.artifacts():
-            if sorted(path.name for path in folder.iterdir()) != ["answer.so", "record.json"]:
+            if sorted(path.name for path in folder.iterdir()) != ["answer.so", "record.jsonl"]:
                 self.count.wrong += 1
                 self.problems.append(f"half an artifact: {folder}")
 
@@ -391,7 +391,7 @@ class Flipped(Fault):
 
     def inject(self) -> None:
         op, folder = self.artifact()
-        path = folder / self.rng.choice(("answer.so", "record.json"))
+        path = folder / self.rng.choice(("answer.so", "record.jsonl"))
         content = bytearray(path.read_bytes())
         for _ in range(self.rng.randrange(1, 4)):
             content[self.rng.randrange(len(content))] ^= 1 << self.rng.randrange(8)
@@ -410,7 +410,7 @@ class Replaced(Fault):
         other = self.rng.choice([each for each in self.world.ops if each is not op])
         self.check(other)
         donor = self.rng.choice([each for each in self.world.artifacts() if each != folder] or [folder])
-        for name in self.rng.choice((["answer.so"], ["record.json"], ["answer.so", "record.json"])):
+        for name in self.rng.choice((["answer.so"], ["record.jsonl"], ["answer.so", "record.jsonl"])):
             shutil.copy(donor / name, folder / name)
         self.check(op)
 
@@ -420,7 +420,7 @@ class NoRecord(Fault):
 
     def inject(self) -> None:
         op, folder = self.artifact()
-        record = folder / "record.json"
+        record = folder / "record.jsonl"
         how = self.rng.randrange(5)
         if how == 0:
             record.unlink()
@@ -642,10 +642,10 @@ class Copied(Fault):
         return op
 
 
-class Recalled(Fault):
-    """sources, records, caches exchanged under a recall"""
+class Exchanged(Fault):
+    """sources, records, caches exchanged under what is known by times"""
 
-    recalled = 0
+    found = 0
 
     def inject(self) -> None:
         op = self.world.op()
@@ -669,16 +669,16 @@ class Recalled(Fault):
             change()
             for _ in range(2):
                 self._check(op)
-        if self.count.injected == 20 and self.recalled < 20:
-            self.problems.append(f"of {self.count.loads} modules {self.recalled} were recalled")
+        if self.count.injected == 20 and self.found < 20:
+            self.problems.append(f"of {self.count.loads} modules {self.found} were found by times")
             self.count.crashes += 1
 
     def _check(self, op: Op) -> None:
         time.sleep(1.2 * SETTLING_S)
-        said = Process(self.world, partial(_number_and_whether_recalled, op.variant())).join()
+        said = Process(self.world, partial(_number_and_whether_found, op.variant())).join()
         if said is not None and isinstance(said.number, str):
-            number, was_recalled = said.number.split()
-            self.recalled += was_recalled == "True"
+            number, was_found = said.number.split()
+            self.found += was_found == "True"
             said = Said(int(number), said.error, said.is_kjits)
         self.judge(said, op.number, must_load=True)
 
@@ -698,12 +698,12 @@ class Recalled(Fault):
 
     def _take_records_of(self, other: World) -> None:
         """Add the records of another machine, with another compiler and other files."""
-        theirs, ours = (world.cache / LAYOUT / recall.FOLDER for world in (other, self.world))
+        theirs, ours = (world.cache / LAYOUT / manifest.TOOLCHAINS for world in (other, self.world))
         if theirs.is_dir():
             shutil.copytree(theirs, ours, dirs_exist_ok=True)
 
     def _records(self) -> list[Path]:
-        return sorted((self.world.cache / LAYOUT / recall.FOLDER).glob("*"))
+        return sorted((self.world.cache / LAYOUT / manifest.TOOLCHAINS).glob("*"))
 
     def _swap_records(self) -> None:
         for path in self._records():
@@ -760,7 +760,7 @@ FAULTS: tuple[type[Fault], ...] = (
     CompilerReplaced,
     OddNames,
     Copied,
-    Recalled,
+    Exchanged,
     ManyVariants,
 )
 
@@ -889,14 +889,12 @@ def _number(variant: Variant) -> int:
     return int(load_variant(variant).answer())
 
 
-def _number_and_whether_recalled(variant: Variant) -> str:
+def _number_and_whether_found(variant: Variant) -> str:
     """Load with times that count as old once they are older than a clock's tick, as all do after two seconds."""
-    recall._SETTLING_NS = int(SETTLING_S * 1e9)
+    manifest._SETTLING_NS = int(SETTLING_S * 1e9)
     folder = os.environ["KJIT_CACHE_DIR"]
-    was_recalled = (
-        recall.find(recall.request(recall.words_of(variant), variant.target.kind, folder), folder) is not None
-    )
-    return f"{_number(variant)} {was_recalled}"
+    was_found = manifest.find(variant, folder) is not None
+    return f"{_number(variant)} {was_found}"
 
 
 def _build_all(variants: list[Variant]) -> int:

@@ -58,7 +58,6 @@ def clean_cache(
             _sweep(store, dry_run)
             if not dry_run:  # empty folders of texts
                 not_removed = _remove(store, [], is_all)[2]
-                store.sweep_recalls(every=is_all)
                 _print_errors(not_removed)
             return
         _show(chosen, {"(shared code)": support, "(sources given as text)": texts}, reasons)
@@ -72,7 +71,6 @@ def clean_cache(
     if not dry_run:
         freed, chosen, errors = _remove(store, chosen, is_all)
         _sweep(store, dry_run)
-        freed += store.sweep_recalls(every=is_all)
     if json:
         removed = [{"key": entry.key, "bytes": entry.size, "reason": reasons.get(entry.path)} for entry in chosen]
         document = {"path": str(store.root), "dry_run": dry_run, "artifacts": removed, "freed": freed}
@@ -103,7 +101,7 @@ def _remove(store: Store, chosen: list[Entry], is_all: bool) -> tuple[int, list[
             errors.append(error)
     if is_all:
         try:
-            freed += store.remove_support_code()
+            freed += store.remove_shared()
             freed += store.forget_texts()
         except CacheError as error:
             errors.append(error)

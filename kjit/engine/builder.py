@@ -23,11 +23,12 @@ from kjit.engine.cache.staging import is_taken_away
 from kjit.engine.cache.store import Missed, Store
 from kjit.engine.compile.compile import compile_variant
 from kjit.engine.compile.jobs import Jobs, of_process, units
-from kjit.engine.key.key import FileState, Key
+from kjit.engine.key.key import Key
 from kjit.engine.key.observation import Observation, Start
 from kjit.engine.outcomes import Outcome, Started
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, KjitError
+from kjit.runtime.manifest import FileState
 from kjit.spec import Variant
 
 _ATTEMPTS = 10

@@ -8,8 +8,7 @@ import sys
 from typing import Any
 
 from kjit.engine.cache.artifact import Artifact
-from kjit.engine.key.anchors import PROJECT_FILES, Anchors, has_any
-from kjit.engine.key.headers import Reads
+from kjit.engine.key.paths import PROJECT_FILES, has_any, projects_of
 from kjit.runtime.bundle import Row, home_of, include_folders_of
 from kjit.spec import Spec
 
@@ -36,24 +35,25 @@ def files_of(spec: Spec, artifact: Artifact) -> list[Row]:
         ("source", os.path.relpath(path, home), hash_)
         for path, hash_ in zip((*spec.cuda_files, *spec.cpp_files), hashes, strict=True)
     ]
-    anchors = Anchors.of(spec)
-    own, _ = anchors.relative(home)
-    installed = _Installed(home, (anchors.absolute(own, "") or "") if own else "")
-    for header in Reads.from_json(record["reads"]).headers:
-        if header.anchor == "kjit":
-            rows.append(("kjit", header.path, header.digest))
+    projects = projects_of(spec)
+    project = next((each for each in projects if f"{home}/".startswith(f"{each}/")), "")
+    installed = _Installed(home, project)
+    paths, *_, digests = record["reads"]["headers"]
+    for name, digest in zip(paths, digests, strict=True):
+        anchor, _, rest = name.partition("}/")
+        if anchor == "{kjit":
+            rows.append(("kjit", rest, digest))
+        if name.startswith("{") or installed.has(os.path.normpath(name)):
             continue
-        path = anchors.absolute(header.anchor, header.path)
-        is_own = own != "" and header.anchor == own
-        if path is None or header.anchor == "tvm_ffi" or installed.has(os.path.normpath(path)):
-            continue
-        number = None if is_own else _include_folder(spec, path)
+        is_own = project != "" and name.startswith(f"{project}/")
+        is_of_project = any(name.startswith(f"{each}/") for each in projects)
+        number = None if is_own else _include_folder(spec, name)
         if number is not None:
-            rows.append((number, _inside(path, include_folders_of(spec)[number]), header.digest))
-        elif not header.anchor:
-            rows.append(("", path, header.digest))
+            rows.append((number, _inside(name, include_folders_of(spec)[number]), digest))
+        elif not is_of_project:
+            rows.append(("", name, digest))
         elif home:
-            rows.append(("source", _inside(path, home), header.digest))
+            rows.append(("source", _inside(name, home), digest))
     return rows
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kjit.engine.key.key import digest_of
 from kjit.engine.portable import this_machine
 from kjit.errors import UsageError
-from kjit.runtime.bundle import FORMAT, identity_of, is_library
+from kjit.runtime.bundle import FORMAT, digest_of, identity_of, is_library
 from kjit.runtime.load import INDEX
 from kjit.spec import Spec, Target
 

@@ -35,10 +35,10 @@ from kjit.engine.cache import locks
 from kjit.engine.cache.artifact import describe
 from kjit.engine.cache.folders import NO_SPACE
 from kjit.engine.cache.store import Artifact
-from kjit.engine.key.key import digest
 from kjit.engine.portable import differences_of_machines, glibc_of, numbers_of, this_machine
 from kjit.engine.toolchain import cpu
 from kjit.errors import KjitError, UsageError
+from kjit.runtime import digest
 from kjit.runtime.bundle import changed_files, is_library
 from kjit.runtime.load import BUNDLE, INDEX
 from kjit.spec import CudaArch, Spec, Target, Variant

@@ -1,6 +1,6 @@
-"""Requests that are neither in a bundle nor recalled: derive the key, look it up, compile on a miss.
+"""Requests that are neither in a bundle nor found by times: derive the key, look it up, compile on a miss.
 
-What is found or made is recorded (recall_writer.py), so that the next process need not come here.
+The compilers that were found are kept (cache/toolchains.py), so that the next process need not come here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kjit import env
-from kjit.engine.cache import recall_writer
+from kjit.engine.cache import toolchains
 from kjit.engine.cache.store import Artifact, Lookup, Missed, Store
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -52,7 +52,7 @@ def ensure_built(
     if found.artifact is not None:
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s is in the cache: %s", variant.label, found.artifact.path)
-        recall_writer.remember(variant, store, found.artifact)
+        toolchains.remember(variant.target, store)
         count_hit(variant)
         return found.artifact
     hint = hint or f"run this once on such a machine without {env.NO_COMPILE}, with the same cache folder"
@@ -90,7 +90,7 @@ def ensure_built(
         _told_warnings.update(warnings)
         _log.warning("what the compiler warns of in %s:\n%s", variant.label, "\n\n".join(warnings))
     assert outcome.artifact is not None  # otherwise `build` raises
-    recall_writer.remember(variant, store, outcome.artifact)
+    toolchains.remember(variant.target, store)
     return outcome.artifact
 
 

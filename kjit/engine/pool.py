@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from kjit.engine.builder import build
-from kjit.engine.cache import recall_writer
+from kjit.engine.cache import toolchains
 from kjit.engine.cache.store import Lookup, Missed, Store
 from kjit.engine.compile.jobs import Jobs, parallel_jobs
 from kjit.engine.estimate import expected_seconds, usual_seconds
@@ -130,7 +130,6 @@ def build_all(
             cancel.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    for variant, outcome in outcomes.items():
-        if outcome.artifact is not None:
-            recall_writer.remember(variant, store, outcome.artifact)
+    for target in {variant.target for variant, outcome in outcomes.items() if outcome.artifact is not None}:
+        toolchains.remember(target, store)
     return [outcomes[variant] for variant in todo]

@@ -319,10 +319,10 @@ def _flags(words: tuple[str, ...], dialect: Literal["c++", "nvcc"]) -> tuple[lis
     """Flags without search paths, and the include folders among these."""
     if not words:
         return [], []
-    from kjit.engine.key.anchors import straight
     from kjit.engine.key.flags import include_folders, without_folders
+    from kjit.engine.key.paths import collapse_slashes
 
-    return without_folders(words, dialect), [straight(folder) for folder in include_folders(words, dialect)]
+    return without_folders(words, dialect), [collapse_slashes(folder) for folder in include_folders(words, dialect)]
 
 
 @lru_cache(maxsize=4096)

@@ -1,10 +1,10 @@
 """From a request to a loaded module.
 
 A request names a spec and a device; the device and `KJIT_SIM` determine the target (`target_of`). The module is
-searched for in the bundle beside the wrapper, if there is one (bundle.py), then by a recall (recall.py), then by
-`kjit.engine.miss`, which derives the key, looks into the cache, and compiles. Only the last imports the compiling side
-of kjit. A hit starts no subprocess, needs no ninja and runs no compiler. tvm-ffi's loader imports torch; nothing else
-here does.
+searched for in the bundle beside the wrapper, if there is one (bundle.py), then in the cache by the times of all files
+(manifest.py), then by `kjit.engine.miss`, which compares contents, and compiles. Only the last imports the compiling
+side of kjit. A hit starts no subprocess, needs no ninja and runs no compiler. tvm-ffi's loader imports torch; nothing
+else here does.
 
 The whole code of a hit is in this file, because each further module costs every process that loads a kernel some tenths
 of a millisecond (tests/runtime/test_thin.py lists the modules).
@@ -273,13 +273,12 @@ def load_variant(
             count_hit(variant)
             return prebuilt
     folder = cache_folder(build_directory)
-    from kjit.runtime import recall
+    from kjit.runtime import manifest
 
-    name = recall.request(recall.words_of(variant), variant.target.kind, folder)
-    artifact = recall.find(name, folder)
+    artifact = manifest.find(variant, folder)
     if artifact is not None:
         with contextlib.suppress(FileNotFoundError):  # the cache was emptied between the look-up and now
-            module = load_library(recall.library_in(artifact), variant, is_prebuilt=False)
+            module = load_library(manifest.library_in(artifact), variant, is_prebuilt=False)
             if _log.isEnabledFor(logging.DEBUG):
                 _log.debug("%s is in the cache: %s", variant.label, artifact)
             count_hit(variant)

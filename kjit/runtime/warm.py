@@ -304,13 +304,10 @@ def _launch_all(folder: str, device: torch.device | str | None) -> list[WarmedVa
 
 
 def _is_at_hand(each: _Wanted) -> bool:
-    """Whether a variant is in a bundle or recalled, so that no compiler is needed."""
-    from kjit.runtime import bundle, recall
+    """Whether a variant is built, so that no compiler is needed."""
+    from kjit.runtime import bundle, manifest
 
     assert each.variant is not None  # its call would not be known
     if bundle.find(each.variant, each.wrapper).library is not None:
         return True
-    folder = load.cache_folder()
-    return (
-        recall.find(recall.request(recall.words_of(each.variant), each.variant.target.kind, folder), folder) is not None
-    )
+    return manifest.find(each.variant, load.cache_folder()) is not None

@@ -122,7 +122,7 @@ def test_shared_caches_are_listed_counted_and_verified_after_the_users_own(
 def test_an_artifact_in_the_place_of_another_is_damaged(kjit: Kjit, cache_dir: Path) -> None:
     kjit("build")
     one, two = (entry.folder for entry in Store.open(cache_dir).entries())
-    (two / "record.json").write_bytes((one / "record.json").read_bytes())
+    (two / "record.jsonl").write_bytes((one / "record.jsonl").read_bytes())
     done = kjit("cache", "verify")
     assert done.returncode == 1
     assert f"{two}: the artifact in the cache is damaged: its record belongs to another artifact" in done.stdout

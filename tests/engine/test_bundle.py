@@ -23,13 +23,11 @@ from kjit.engine import bundle_files, bundle_writer
 from kjit.engine.bundle_writer import targets_of_bundle
 from kjit.engine.cache.artifact import describe
 from kjit.engine.cache.store import Artifact, Store
-from kjit.engine.key.headers import Reads
-from kjit.engine.key.key import digest
 from kjit.engine.pool import build_all
 from kjit.engine.toolchain import cpu
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError, NotPrebuiltError, ToolchainError, UsageError
-from kjit.runtime import bundle, load
+from kjit.runtime import bundle, digest, load
 from kjit.runtime.load import BUNDLE, load_variant, runtime_target
 from kjit.spec import Spec, Target, Variant
 
@@ -601,7 +599,7 @@ def artifact_of(folder: Path, spec: Spec, target: Target, files: str = "a") -> A
         "size": (home / f"{spec.name}.so").stat().st_size,
         "digest": digest((home / f"{spec.name}.so").read_bytes()),
         "inputs": {"module": sources},
-        "reads": Reads((), "", (), (), (), ()).to_json(),
+        "reads": {"headers": [[], [], [], [], []]},
     }
     return Artifact(str(home), record, 0.0)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.builder import build
-from kjit.engine.cache import recall_writer
+from kjit.engine.cache import toolchains
 from kjit.engine.cache.store import Store
 from kjit.engine.outcomes import Event, Outcome, Queued, Started
 from kjit.engine.pool import build_all
 from kjit.errors import CompileError
-from kjit.runtime import LAYOUT, recall
+from kjit.runtime import LAYOUT, manifest
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -29,18 +29,17 @@ def header_of(spec: Spec) -> Path:
 
 
 class TestBuildAll:
-    def test_what_is_built_ahead_of_use_is_recalled(
+    def test_what_is_built_ahead_of_use_is_found_without_compilers(
         self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(recall, "_SETTLING_NS", 0)
-        monkeypatch.setattr(recall_writer, "_is_own_code_known", lambda: True)
+        monkeypatch.setattr(manifest, "_SETTLING_NS", 0)
+        monkeypatch.setattr(toolchains, "_is_own_code_known", lambda: True)
         variant = Variant(answer_op(tmp_path / "project"), Target.cpu())
-        name = recall.request(recall.words_of(variant), "cpu", str(store.root))
         for _ in range(2):
             (outcome,) = build_all([variant], store)
             assert outcome.artifact is not None
-            assert recall.find(name, str(store.root)) == outcome.artifact.path
-            shutil.rmtree(store.root / LAYOUT / "recalls")
+            assert manifest.find(variant, str(store.root)) == outcome.artifact.path
+            shutil.rmtree(store.root / LAYOUT / manifest.TOOLCHAINS)
 
     def test_every_variant_has_one_outcome_in_the_order_given(
         self, store: Store, tmp_path: Path, answer_op: WriteOp

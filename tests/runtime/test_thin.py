@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("records")
 ROOT = {"kjit", "kjit.env", "kjit.runtime", "kjit.runtime.load", "kjit.spec"}
 VERSION = {"kjit._version"} if importlib.util.find_spec("kjit._version") is not None else set()  # only where installed
 ITSELF = {"kjit"}  # which names the rest
-CACHE = ROOT | {"kjit.runtime.recall"}
+CACHE = ROOT | {"kjit.runtime.manifest"}
 DECLARED = CACHE | {"kjit.runtime.declared", "kjit.runtime.stand_in"}
 OP = DECLARED | {"kjit.runtime.op_call", "kjit.runtime.torch_op"}
 
@@ -100,8 +100,8 @@ sys.path.insert(0, project)
 if fills:
     import kjit.runtime
     kjit.runtime.STARTED_NS = 1 << 62  # kjit counts as old
-    from kjit.runtime import recall
-    recall._SETTLING_NS = 0  # so does the project
+    from kjit.runtime import manifest
+    manifest._SETTLING_NS = 0  # so does the project
 else:
     told(dataclasses, "dataclass")
     told(re, "compile")
@@ -215,7 +215,7 @@ def test_so_does_a_bundle(walk: Walk, tmp_path: Path, monkeypatch: pytest.Monkey
         said = walk.run("op", KJIT_CACHE_DIR=str(tmp_path / "none"), KJIT_NO_COMPILE="1")
     finally:
         shutil.rmtree(walk.project / "kernels" / BUNDLE)
-    assert set(said["kjit"]) == OP - {"kjit.runtime.recall"} | {"kjit.runtime.bundle"} | VERSION
+    assert set(said["kjit"]) == OP - {"kjit.runtime.manifest"} | {"kjit.runtime.bundle"} | VERSION
     assert len(set(said["kjit"]) - ITSELF - VERSION) <= 10
     assert said["made"] == []
     assert not (tmp_path / "none").exists()

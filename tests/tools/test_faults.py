@@ -28,13 +28,13 @@ FAULTS = (
     "CompilerReplaced",
     "OddNames",
     "Copied",
-    "Recalled",
+    "Exchanged",
     "ManyVariants",
 )
 
 
-EVERY_DAY = ("Killed", "Flipped", "TwoVersions", "CompilerReplaced", "Recalled")
-"""One of each kind: of builds, of files in the cache, of kjit, of compilers, of what is recalled."""
+EVERY_DAY = ("Killed", "Flipped", "TwoVersions", "CompilerReplaced", "Exchanged")
+"""One of each kind: of builds, of files in the cache, of kjit, of compilers, of what is known by times."""
 
 
 @pytest.mark.parametrize(

@@ -1,19 +1,17 @@
 """One artifact on disk: its record, and checks of its integrity.
 
-A folder with two files: the library, and `record.json` with the inputs, size and hash of the library. The record is
-written to another name and renamed, so that no reader sees half of it. A library that differs from the record counts as
-damaged, which has the same effect as missing. So does a record with a wrong checksum: one without the line about some
-header would otherwise be trusted forever.
+A folder with two files: the library, and `record.jsonl` with what it was built from and the size and hash of the
+library. The record is written to another name and renamed, so that no reader sees half of it. A library that differs
+from the record counts as damaged, which has the same effect as missing. So does a record with a wrong checksum: one
+without the line about some header would otherwise be trusted forever.
 
 A load reads the whole library and compares a CRC-32. It detects damage by disks, copies and crashes, at five times the
 speed of a cryptographic hash, which took up to half of a look-up. Neither protects against an attacker, because the
 record is beside the library. Libraries from a shared cache, and all libraries in `kjit cache verify`, are also compared
 by SHA-256.
 
-A record is one JSON object on three lines. The first is for lists; the second, ten times as long, for look-ups; the
-third for the reports of misses and builds. So a list of ten thousand artifacts reads only first lines, and a hit does
-not parse the third. The second is equal for modules that read the same headers, such as the variants of an op, and is
-parsed once for all of them.
+The lines of a record are read one by one (`manifest.intact_lines`): a list of ten thousand artifacts reads only the
+first ones, and a hit does not parse the last.
 """
 
 from __future__ import annotations
@@ -27,18 +25,17 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kjit.engine.key.headers import Reads
-from kjit.engine.key.key import FORMAT, Key, digest, read_file
-from kjit.runtime import ALTERED, read_library, weakness
+from kjit.engine.key.headers import compare
+from kjit.engine.key.key import Key
+from kjit.runtime import ALTERED, digest, read_file, read_library, weakness
+from kjit.runtime.manifest import FORMAT, Reads, checksum, intact_lines, reads_on
+from kjit.runtime.manifest import RECORD as RECORD
 
-RECORD = "record.json"
-_LINES = 3
 _LONGEST_SUMMARY = 8192
-RECORD_BEING_WRITTEN = re.compile(r"record\.json\.[0-9a-f]+")
+RECORD_BEING_WRITTEN = re.compile(r"record\.jsonl\.[0-9a-f]+")
 DAMAGED = "the artifact in the cache is damaged:"
 """The beginning of a reason for damaged artifacts."""
 UNTRUSTED = "the artifact in the cache is not trusted:"
@@ -141,69 +138,63 @@ def read_artifact(folder: str, owners: tuple[int, ...] | None = None) -> Artifac
         return f"its record cannot be read ({error.strerror})"
     if owners is not None and (weak := weakness(status, owners)) is not None:
         return f"{UNTRUSTED} its record {weak}"
-    seal = _SEAL.match(content)
-    if seal is not None and seal[1] != _seal(memoryview(content)[seal.end() :]):
-        return f"{DAMAGED} its record was altered"
-    lines: list[bytes] = [] if seal is None else content.split(b"\n")
-    is_ours = len(lines) == _LINES
     try:
-        document = _from_json((lines[0][:-1] + b"}" if is_ours else content).decode())
+        lines = intact_lines(content)
+        summary = json.loads(lines[0])
     except (ValueError, RecursionError):
-        return f"{DAMAGED} its record is not JSON"
-    if not isinstance(document, dict):
-        return f"{DAMAGED} its record is not a JSON object"
-    if not is_ours and document.get("format") == FORMAT:
         return f"{DAMAGED} its record was altered"
-    return _fault(document) or Artifact(folder, Record(document, *lines[1:]), status.st_mtime)
+    return _fault(summary) or Artifact(folder, Record(summary, *lines[1:]), status.st_mtime)
 
 
 def read_summary(folder: str) -> dict[str, Any] | str:
-    """Like `read_artifact`, but only the first line of the record: without `reads`, `inputs` and `build`."""
+    """Like `read_artifact`, but only the first part of the record: without `reads`, `inputs` and `build`."""
     try:
         handle = os.open(f"{folder}/{RECORD}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            line, end, _ = os.read(handle, _LONGEST_SUMMARY).partition(b",\n")
+            lines = os.read(handle, _LONGEST_SUMMARY).split(b"\n")
         finally:
             os.close(handle)
-        document = _from_json(f"{line.decode()}}}") if end else None
+        summary = json.loads(lines[1]) if len(lines) > 2 else None
     except (OSError, ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        # In another format, or unreadable: `read_artifact` has the reason.
-        artifact = read_artifact(folder)
+        summary = None
+    if summary is None or _fault(summary) is not None:
+        artifact = read_artifact(folder)  # this has the reason
         return artifact if isinstance(artifact, str) else dict(artifact.record)
-    return _fault(document) or document
+    assert isinstance(summary, dict)
+    return summary
 
 
-def _fault(record: dict[str, Any]) -> str | None:
+def _fault(summary: Any) -> str | None:
     """The mistake in the summary of a record; None if there is none."""
-    if record.get("format") != FORMAT:
-        return f"it was written by another version of kjit (format {record.get('format')})"
+    if not isinstance(summary, dict):
+        return f"{DAMAGED} its record is not a JSON object"
+    if summary.get("format") != FORMAT:
+        return f"it was written by another version of kjit (format {summary.get('format')})"
     for field, kind in _SUMMARY.items():
-        if type(record.get(field)) is not kind:
+        if type(summary.get(field)) is not kind:
             return f"{DAMAGED} its record has no {field}"
-    if not _OP.fullmatch(record["op"]):
+    if not _OP.fullmatch(summary["op"]):
         return f"{DAMAGED} its record names no op"
     return None
 
 
 class Record(Mapping[str, object]):
-    """A record whose second and third lines are parsed on first use."""
+    """A record whose second and third parts are parsed on first use."""
 
-    def __init__(self, summary: dict[str, object], compared: bytes, rest: bytes) -> None:
-        """The first line parsed, the second and the third as text."""
+    def __init__(self, summary: dict[str, object], compared: bytes, reports: bytes) -> None:
+        """The first part parsed, the others as text."""
         self._parsed = summary
         self._compared = compared
-        self._rest = rest
+        self._reports = reports
 
     @property
     def reads(self) -> Reads:
-        """The field `reads`.
+        """The files that were read.
 
         Raises:
-            KeyError, TypeError, ValueError: there is none.
+            LookupError, TypeError, ValueError: it has none.
         """
-        return _reads_on(self._compared)
+        return reads_on(self._compared)
 
     def __getitem__(self, field: str) -> object:
         return self._parsed[field] if field in self._parsed else self._whole()[field]
@@ -215,29 +206,10 @@ class Record(Mapping[str, object]):
         return len(self._whole())
 
     def _whole(self) -> dict[str, object]:
-        if self._rest:
-            # The record's checksum was right.
-            self._parsed.update(json.loads(b"{" + self._compared + self._rest))
-            self._rest = b""
+        if self._reports:
+            self._parsed |= {"reads": json.loads(self._compared), **json.loads(self._reports)}
+            self._reports = b""
         return self._parsed
-
-
-@lru_cache(maxsize=256)
-def _reads_on(line: bytes) -> Reads:
-    """The second line of a record, parsed.
-
-    Parsed once for all modules that read the same headers, such as the variants of an op. Each load compares it with
-    the current headers.
-    """
-    return Reads.from_json(json.loads(b"{" + line[:-1] + b"}")["reads"])
-
-
-# The beginning of a record: the checksum of the rest.
-_SEAL = re.compile(rb'\{"seal":"([0-9a-f]{8})",')
-
-
-def _seal(content: bytes | memoryview) -> bytes:
-    return b"%08x" % binascii.crc32(content)
 
 
 _SUMMARY = {
@@ -253,10 +225,8 @@ _SUMMARY = {
     "crc32": int,
     "built": float,
 }
-_COMPARED = ("reads",)
-_TOLD = ("inputs", "build")
+_REPORTS = ("inputs", "build")
 _OP = re.compile(r"\w+")
-_from_json = json.JSONDecoder().decode
 
 
 def match(folder: str, key: Key, owners: tuple[int, ...], *, thorough: bool = False) -> Artifact | str:
@@ -278,8 +248,8 @@ def match(folder: str, key: Key, owners: tuple[int, ...], *, thorough: bool = Fa
     assert isinstance(record, Record)  # of `read_artifact`
     try:
         before = record.reads
-        after = before.compare(key.anchors)
-    except (KeyError, TypeError, ValueError):
+        after = compare(before, key.project)
+    except (LookupError, TypeError, ValueError):
         return f"{DAMAGED} its record lists no headers"
     if isinstance(after, str):
         return after
@@ -340,7 +310,7 @@ def write_record(folder: Path, record: Mapping[str, object]) -> None:
     try:
         # No group may write to it, whatever the umask.
         handle = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        with open(handle, "w", encoding="ascii") as file:
+        with open(handle, "wb") as file:
             file.write(_written(record))
         os.replace(being_written, folder / RECORD)
     except OSError:
@@ -349,8 +319,8 @@ def write_record(folder: Path, record: Mapping[str, object]) -> None:
         raise
 
 
-def _written(record: Mapping[str, object]) -> str:
-    summary = {field: value for field, value in record.items() if field not in ("seal", *_COMPARED, *_TOLD)}
-    parts = (summary, {field: record[field] for field in _COMPARED}, {field: record[field] for field in _TOLD})
-    sealed = ",\n".join(json.dumps(part, separators=(",", ":"))[1:-1] for part in parts) + "}"
-    return f'{{"seal":"{_seal(sealed.encode()).decode()}",{sealed}'
+def _written(record: Mapping[str, object]) -> bytes:
+    summary = {field: value for field, value in record.items() if field not in ("reads", *_REPORTS)}
+    parts = (summary, record["reads"], {field: record[field] for field in _REPORTS})
+    body = b"\n".join(json.dumps(part, separators=(",", ":")).encode("ascii") for part in parts)
+    return checksum(body) + b"\n" + body

@@ -1,9 +1,9 @@
 """The contents of a cache folder: listing, verifying and removing artifacts, and the other files kept there.
 
-    <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.json}
+    <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.jsonl}
     <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
     <cache>/v1/staging/                  builds in progress (staging.py)
-    <cache>/v1/recalls/                  artifacts by request (recall_writer.py)
+    <cache>/v1/toolchains/               compilers that were found (toolchains.py)
     <cache>/v1/size                      the size of all, if it is limited (limit.py)
 
 Only this module and store.py depend on this layout (support.py and memo.py each keep files of their own in it).
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kjit.engine.cache import limit, locks, recall_writer, staging
+from kjit.engine.cache import limit, locks, staging
 from kjit.engine.cache.artifact import (
     DAMAGED,
     RECORD,
@@ -38,13 +38,13 @@ from kjit.engine.cache.folders import (
     weakness,
 )
 from kjit.errors import CacheError
-from kjit.runtime import LAYOUT, SOURCE_TEXTS, recall
+from kjit.runtime import LAYOUT, SOURCE_TEXTS
+from kjit.runtime.manifest import TOOLCHAINS
 
 LOCKS = "locks"
 STAGING = "staging"
 _SUPPORT = "support"
-_RECALLS = recall.FOLDER
-_NO_TARGETS = (LOCKS, STAGING, _SUPPORT, _RECALLS)
+_NO_TARGETS = (LOCKS, STAGING, _SUPPORT, TOOLCHAINS)
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
 
@@ -182,23 +182,9 @@ class Contents:
         """Remove the staging folders of processes that have ended, and return how many there were."""
         return staging.sweep(self.layout / STAGING)
 
-    def sweep_recalls(self, *, every: bool = False) -> int:
-        """Delete the recall records of removed artifacts, and return the bytes that were freed.
-
-        Args:
-            every: delete all recall records.
-
-        Raises:
-            CacheError: one cannot be deleted.
-        """
-        try:
-            return recall_writer.sweep(str(self.root), every=every)
-        except OSError as error:
-            raise not_removed(self.layout / _RECALLS, error) from None
-
-    def recalls_size(self) -> int:
-        """The bytes of all recall records."""
-        return recall_writer.size(str(self.root))
+    def toolchains(self) -> list[Path]:
+        """The files about toolchains (toolchains.py); a look-up writes them again."""
+        return [Path(entry.path) for entry in scan(self.layout / TOOLCHAINS) if entry.is_file(follow_symlinks=False)]
 
     def support_code(self) -> list[Path]:
         """The files of the code shared by all modules (written by support.py; a build creates them again)."""
@@ -209,14 +195,14 @@ class Contents:
             if _SUPPORT_FILE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
         ]
 
-    def remove_support_code(self) -> int:
-        """Delete the code shared by all modules, and return the bytes that were freed.
+    def remove_shared(self) -> int:
+        """Delete the code shared by all modules and the files about toolchains, and return the bytes that were freed.
 
         Raises:
             CacheError: it may not be deleted.
         """
         freed = 0
-        for path in self.support_code():
+        for path in (*self.support_code(), *self.toolchains()):
             try:
                 size = path.stat().st_size
                 path.unlink()

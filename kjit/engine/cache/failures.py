@@ -19,11 +19,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kjit.engine.key.headers import Reads
+from kjit.engine.key.headers import compare
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.programs import find_launcher
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, KjitError
+from kjit.runtime.manifest import Reads
 
 if TYPE_CHECKING:
     from kjit.engine.key.observation import Start
@@ -86,9 +87,9 @@ def recall(key: Key, *, verbose: bool) -> CompileError | None:
     """The error of a build that would fail again; None if that is not certain."""
     try:
         error, states, reads = _failures[_circumstances(key, verbose)]
-        if any(_state(state[0]) != state for state in states) or isinstance(reads.compare(key.anchors), str):
+        if any(_state(state[0]) != state for state in states) or isinstance(compare(reads, key.project), str):
             return None
-    except (KeyError, OSError):
+    except (LookupError, OSError):
         return None
     again = CompileError(error.message, log=error.log, command=error.command, hint=error.hint)
     again.is_repeated = True

@@ -102,7 +102,7 @@ def _reduce(store: Store, count: Path, limit: int, keep: Path) -> bool:
             return True
         known = os.fstat(handle).st_size
         entries = sorted(store.entries(), key=lambda entry: entry.used)
-        total = sum(entry.size for entry in entries) + store.recalls_size() + store.texts_size()
+        total = sum(entry.size for entry in entries) + store.texts_size()
         if total > limit:
             total = _remove_oldest(store, entries, total, limit, keep)
         beside = count.with_name(f"{count.name}.{secrets.token_hex(4)}")
@@ -141,7 +141,6 @@ def _remove_oldest(store: Store, entries: list[Entry], total: int, limit: int, k
                 freed += store.remove(entry)
                 removed += 1
     if removed:
-        freed += store.sweep_recalls()
         _log.info("removed the %d least recently used artifacts (%s) from the cache %s, because %s is %s",
                   removed, _mib(freed), store.root, env.CACHE_MAX_SIZE, _mib(limit))  # fmt: skip
     if total - freed > limit:
@@ -152,7 +151,7 @@ def _remove_oldest(store: Store, entries: list[Entry], total: int, limit: int, k
 def _was_used_since(entry: Entry) -> bool:
     """Whether an artifact was used after it was listed."""
     try:
-        return os.lstat(f"{entry.path}/record.json").st_mtime != entry.used
+        return os.lstat(f"{entry.path}/{RECORD}").st_mtime != entry.used
     except FileNotFoundError:
         return False
 

@@ -25,11 +25,12 @@ import kjit
 from kjit.engine.cache.artifact import DAMAGED, Artifact
 from kjit.engine.cache.contents import Entry
 from kjit.engine.cache.store import Store
-from kjit.engine.key.anchors import Anchors
-from kjit.engine.key.headers import Reads
-from kjit.engine.key.key import FileState, source_key_of, tvm_ffi_version
+from kjit.engine.key.headers import compare
+from kjit.engine.key.key import source_key_of, tvm_ffi_version
+from kjit.engine.key.paths import shown
 from kjit.engine.toolchain.memo import is_unchanged
 from kjit.errors import UsageError
+from kjit.runtime.manifest import FileState, Reads, absolute
 from kjit.spec import Side, Spec
 
 _SIDES: tuple[tuple[str, Side], ...] = (("cuda", "cuda"), ("sim", "cuda"), ("cpu", "cpu"))
@@ -103,31 +104,18 @@ def _other_declaration(artifact: Artifact, declared: list[Spec]) -> str | None:
 
 
 def _other_files(artifact: Artifact, module: object) -> str | None:
-    anchors = Anchors.of_project(artifact.project)
     sources = [*module.get("CUDA sources", ()), *module.get("C++ sources", ())] if isinstance(module, Mapping) else []
-    reads = artifact.record["reads"]
-    assert isinstance(reads, dict)  # checked when it was read
     try:
-        known = Reads.from_json(reads)
-        others = {header.anchor for header in known.headers}
-        if any(anchors.absolute(anchor, "") is None for anchor in others):
-            return None  # from a second project, whose location is unknown
         for written, digest in sources:
-            path = _place(str(written), anchors)
-            if path is not None and _digest(path) != digest:
-                return f"{written} {'changed' if os.path.exists(path) else 'is gone'}"
-        found = known.compare(anchors)
-    except (KeyError, TypeError, ValueError):
+            if _digest(absolute(written)) != digest:
+                state = "changed" if os.path.exists(absolute(written)) else "is gone"
+                return f"{shown(written, artifact.project)} {state}"
+        reads = artifact.record["reads"]
+        assert isinstance(reads, dict)  # checked when it was read
+        found = compare(Reads(reads), artifact.project)
+    except (LookupError, TypeError, ValueError):
         return f"{DAMAGED} its record lists no headers"
     return found if isinstance(found, str) else None
-
-
-def _place(written: str, anchors: Anchors) -> str | None:
-    """The absolute path of one written by `Anchors.written`; None if its anchor is unknown."""
-    if not written.startswith("{"):
-        return written
-    anchor, _, path = written[1:].partition("}/")
-    return anchors.absolute(anchor, path)
 
 
 def _digest(path: str) -> str | None:

@@ -52,12 +52,11 @@ from kjit.engine.cache.folders import (
     subfolders,
 )
 from kjit.engine.key.differences import differences
-from kjit.engine.key.headers import Reads
-from kjit.engine.key.key import FORMAT, Key
+from kjit.engine.key.key import Key
 from kjit.errors import CacheError
-from kjit.runtime import recall
+from kjit.runtime.bundle import digest_of
+from kjit.runtime.manifest import FORMAT, LAST_USE_STEP_S, Reads, note_use
 
-_LAST_USE_STEP_S = recall.LAST_USE_STEP_S
 _ATTEMPTS = 10
 
 _log = logging.getLogger("kjit")
@@ -293,18 +292,20 @@ class Store(Contents):
         Raises:
             CacheError: the disk is full, or the cache was removed.
         """
+        paths, *_, digests = reads.headers
+        key2 = digest_of([paths, digests])
         try:
             prepared = folder / "artifact"
             prepared.mkdir(mode=0o700)
             record = {
                 "format": FORMAT,
-                "project": _project_of(key),
+                "project": key.project,
                 "op": key.variant.spec.name,
                 "label": key.variant.spec.label,
                 "arguments": key.variant.spec.args,
                 "target": str(key.variant.target),
                 "key1": key.key1,
-                "key2": reads.key2,
+                "key2": key2,
                 "source_key": key.source_key,
                 **describe(library.read_bytes()),
                 "reads": reads.to_json(),
@@ -315,7 +316,7 @@ class Store(Contents):
             close_to_others(library)
             os.replace(library, prepared / f"{key.variant.spec.name}.so")
             write_record(prepared, record)
-            home = Path(self._folder(key), reads.key2)
+            home = Path(self._folder(key), key2)
             self._move_into_place(prepared, home, key)
         except OSError as error:
             if error.errno in NO_SPACE:
@@ -331,9 +332,7 @@ class Store(Contents):
         limit.make_room(self, self.layout / limit.COUNT, added)
 
     def _folder(self, key: Key) -> str:
-        variant = key.variant
-        # No colon in the name: it is special in depfiles, PATH-like variables and some file systems.
-        return f"{self.layout}/{str(variant.target).replace(':', '-')}/{variant.spec.name}/{key.key1}"
+        return f"{self.layout}/{key.folder}"
 
     def _refusal(self, folder: str) -> str | None:
         """Why nothing is loaded from `folder` of this shared cache; None if it is used, or does not exist.
@@ -369,14 +368,14 @@ class Store(Contents):
         if isinstance(found, Artifact) and not self.is_shared:
             if found.is_outdated:
                 _renew(found)
-            elif abs(time.time() - found.used) > _LAST_USE_STEP_S:
-                recall.note_use(folder)
+            elif abs(time.time() - found.used) > LAST_USE_STEP_S:
+                note_use(folder)
         return found
 
     def _why_not(self, key: Key) -> str:
         """Why there is no artifact of this key: the differences from the last one of the same variant of this
         project."""
-        project = _project_of(key)
+        project = key.project
         op_folder = Path(self._folder(key)).parent
         newest: Artifact | None = None
         label = key.variant.spec.label
@@ -393,7 +392,7 @@ class Store(Contents):
         if newest is None:
             return "it was never built here"
         inputs = newest.record["inputs"]
-        found = differences(inputs, json.loads(json.dumps(key.inputs))) if isinstance(inputs, dict) else []
+        found = differences(inputs, json.loads(json.dumps(key.inputs)), project) if isinstance(inputs, dict) else []
         return "; ".join(found[:3]) or "it was built from other inputs"
 
     def _move_into_place(self, prepared: Path, folder: Path, key: Key) -> None:
@@ -429,14 +428,6 @@ def _renew(artifact: Artifact) -> None:
     except OSError as error:
         # Only an optimisation: the next look-up compares the contents again.
         _log.debug("the record in %s is not renewed: %s", artifact.folder, error)
-
-
-def _project_of(key: Key) -> str:
-    """The folder of the project of the key's first source."""
-    if not key.sources:
-        return ""
-    anchor, _ = key.anchors.relative(key.sources[0].path)
-    return (key.anchors.absolute(anchor, "") if anchor else None) or ""
 
 
 @lru_cache(maxsize=8)

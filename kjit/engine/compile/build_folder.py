@@ -14,7 +14,7 @@ from kjit.engine.cache.staging import temporary_folder, temporary_root
 from kjit.engine.compile.quoting import PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.steps import Step
 from kjit.engine.diagnostics.printed import failed_steps, parse_depfile
-from kjit.engine.key.anchors import straight
+from kjit.engine.key.paths import collapse_slashes
 from kjit.errors import ToolchainError
 
 
@@ -107,7 +107,7 @@ def as_listed(path: str) -> str:
             name = f"{'/'.join(parts[:folders])}/{chr(92).join(parts[folders:])}"
             if os.path.exists(name):
                 return name
-    return straight(path)
+    return collapse_slashes(path)
 
 
 def keep_support(folder: Path, made: list[Step], done: subprocess.CompletedProcess[str]) -> None:

@@ -46,7 +46,7 @@ from kjit.engine.diagnostics.printed import (
     parse_resources,
     without_resources,
 )
-from kjit.engine.key.anchors import straight
+from kjit.engine.key.paths import collapse_slashes
 from kjit.engine.toolchain.cuda import INSTALL_CUDA
 from kjit.engine.toolchain.nvrtc import PROGRAMS, OnlyNvccError
 from kjit.engine.toolchain.programs import find_launcher
@@ -217,7 +217,7 @@ def _compile(
     return Built(
         library=library,
         headers=headers,
-        others=tuple(dict.fromkeys(map(straight, [*(path for step in steps for path in step.reads), *linked]))),
+        others=tuple(dict.fromkeys(map(collapse_slashes, [*(path for step in steps for path in step.reads), *linked]))),
         sought=sought_by(variant.spec.extra_ldflags, toolchain),
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,

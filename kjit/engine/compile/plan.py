@@ -24,9 +24,9 @@ from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.steps import Step, Unit
 from kjit.engine.compile.support import support_objects
 from kjit.engine.key.flags import parse
-from kjit.engine.key.key import digest
 from kjit.engine.toolchain.build_flags import EXPORTS_SCRIPT, cxx_flags, link_flags, nvcc_flags, sim_flags
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.runtime import digest
 from kjit.spec import Export, Spec
 
 _EXPORTS = "{ global: __tvm_ffi_*; local: *; };\n"

@@ -21,7 +21,7 @@ from kjit.engine.key.flags import files_of_options
 from kjit.engine.toolchain.options import OPTIONS, Dialect, Flag, Refused, expand, is_off, parse, words_of_file
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
-from kjit.runtime.recall import NVCC_FLAGS
+from kjit.runtime.manifest import NVCC_FLAGS
 from kjit.spec import CudaArch, Spec, Target, Variant
 
 _REFUSED: Mapping[Refused, tuple[str, str]] = {

@@ -15,7 +15,7 @@ from kjit.engine.compile.build_folder import as_listed, read_text
 from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Step, leading_to
 from kjit.engine.diagnostics.printed import parse_depfile
-from kjit.engine.key.anchors import straight
+from kjit.engine.key.paths import collapse_slashes
 from kjit.spec import Variant
 
 # An error at a line of a file, in lower case, unlike the assembler's; and the linker's.
@@ -68,5 +68,5 @@ def lasting_refusal(
         files.update(dict.fromkeys(as_listed(links.restore(name)) for name in names if name not in generated))
     if not all(map(os.path.isabs, files)) or not {*variant.spec.cuda_files, *variant.spec.cpp_files} & files.keys():
         return None
-    others = dict.fromkeys(straight(path) for step in reading for path in step.reads)
+    others = dict.fromkeys(collapse_slashes(path) for step in reading for path in step.reads)
     return Refusal(tuple(files), tuple(others))

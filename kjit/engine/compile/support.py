@@ -32,7 +32,7 @@ from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.engine.toolchain.memo import Stamp, stamp
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime import LAYOUT
-from kjit.runtime.recall import COMPILER_ENVIRONMENT
+from kjit.runtime.manifest import COMPILER_ENVIRONMENT
 
 _CSRC = Path(__file__).resolve().parents[2] / "csrc"
 

@@ -24,7 +24,7 @@ from kjit.engine.diagnostics.printed import failed_steps
 from kjit.engine.toolchain import packages
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, KjitError, ToolchainError
-from kjit.runtime.recall import NVCC_FLAGS
+from kjit.runtime.manifest import NVCC_FLAGS
 from kjit.spec import Variant
 
 # Less than the temporary files of one large unit may need.

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from kjit.engine.key.paths import shown
 
-def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """The changes from one `inputs` document to another, one line each."""
+
+def differences(old: Mapping[str, object], new: Mapping[str, object], project: str = "") -> list[str]:
+    """The changes from one `inputs` document to another, one line each.
+
+    Args:
+        project: the folder that paths are shown relative to.
+    """
     lines: list[str] = []
     # The complete flags contain those of the other sections; they alone differ if kjit's defaults have changed.
     for section in ("module", "toolchain", "versions", "flags"):
         before, after = old.get(section), new.get(section)
         if isinstance(before, dict) and isinstance(after, dict) and (section != "flags" or not lines):
-            lines += _differences(before, after, "flags for " if section == "flags" else "")
+            lines += _differences(before, after, "flags for " if section == "flags" else "", project)
     return lines
 
 
-def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: str) -> list[str]:
+def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: str, project: str) -> list[str]:
     lines: list[str] = []
     for name in dict.fromkeys((*new, *old)):
         before, after = old.get(name), new.get(name)
@@ -30,13 +36,13 @@ def _differences(old: Mapping[str, object], new: Mapping[str, object], prefix: s
             elif "version" in after:
                 lines.append(f"the compiler was {_short(before.get('version'))} and is {_short(after['version'])}")
             else:
-                lines += _differences(before, after, f"{label} ")
+                lines += _differences(before, after, f"{label} ", project)
         elif isinstance(before, dict) and after is None:
             lines.append(f"{label} is no longer used")
         elif before is None and isinstance(after, dict):
             lines.append(f"{label} is used now")
         elif isinstance(before, list) and isinstance(after, list):
-            lines.append(_list_difference(label, before, after))
+            lines.append(_list_difference(label, before, after, project))
         else:
             lines.append(f"{label} was {_short(before)} and is {_short(after)}")
     return lines
@@ -56,12 +62,12 @@ def _few(names: list[str]) -> str:
     return " ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
-def _list_difference(label: str, before: list[object], after: list[object]) -> str:
+def _list_difference(label: str, before: list[object], after: list[object], project: str) -> str:
     # A file with its identity is a nested list.
     known = {str(item[0]): item for item in before if isinstance(item, list)}
     for item in after:
         if isinstance(item, list) and known.get(str(item[0]), item) != item:
-            return f"{str(item[0]).removeprefix('{project}/')} changed"
+            return f"{shown(str(item[0]), project)} changed"
     gone = _few([_short(item) for item in before if item not in after])
     come = _few([_short(item) for item in after if item not in before])
     if not gone and not come:

@@ -22,31 +22,24 @@ Four cases need more:
   whether the file exists. So are the paths where a linker searches for a library, and dangling links.
 - A header may change while the compiler runs (observation.py).
 
-A path is recorded as the compiler wrote it, starting from the including file: `/home/me/app/csrc/../../inc/a.h` is
-`csrc/../../inc/a.h` of its project, so that a second copy of the whole tree compares its own `inc/a.h`. Other paths are
-recorded unchanged.
-
 Headers that come with a compiler, a toolkit or tvm-ffi (system_headers.py) are not recorded.
 
 Known gaps: a file that inline assembly reads (`.incbin`), which no compiler reports, if its absolute path is not
-literally in the text; a header that is edited during its first compile on a file server whose clock is slow.
+literally in the text; a file that a compiler's own header tests for, and that is installed later; a header that is
+edited during its first compile on a file server whose clock is slow.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
-from kjit.engine.key.anchors import Anchors
-from kjit.engine.key.key import FileState, digest_of
+from kjit.engine.key.paths import shown
 from kjit.runtime import LAYOUT, SOURCE_TEXTS
-from kjit.runtime.recall import YOUNG as YOUNG
-from kjit.runtime.recall import aged, dated
-from kjit.runtime.recall import telling as telling
+from kjit.runtime.manifest import YOUNG, FileState, Reads, absolute, aged, dated, telling
 
 # Separates paths in one string; no path contains it. One long string is parsed faster than hundreds of short ones.
 SEPARATOR = "//"
@@ -57,198 +50,90 @@ LOCAL_INCLUDE = "/usr/local/include"
 PACKAGES_INCLUDE = ("/usr/include", f"/usr/include/{platform.machine()}-linux-gnu")
 
 
-class Header(NamedTuple):
-    """A header that was read. `ctime_ns` is 0 if it cannot be trusted: too recent, or in whole seconds."""
-
-    anchor: str
-    path: str
-    size: int
-    inode: int
-    ctime_ns: int
-    digest: str
-
-
 class Folder(NamedTuple):
-    """A watched folder. `ctime_ns` is 0 while it is too recent to be trusted, and -1 if there is no folder."""
+    """A watched folder. `ctime_ns` is `YOUNG` while it is too recent to be trusted, and `ABSENT` if there is none."""
 
-    anchor: str
     path: str
     inode: int
     ctime_ns: int
 
 
-class Sought(NamedTuple):
-    """A path at which a compiler or linker looks for a file, and whether there was one."""
+def compare(reads: Reads, project: str) -> str | Reads:
+    """Compare the files of a compile with the current ones.
 
-    anchor: str
-    path: str
-    is_there: bool
+    Args:
+        project: the folder that messages are relative to.
 
+    Returns: The difference, as a sentence; or, if there is none, the value to record from now on: `reads`, or a copy
+        with newer times.
 
-# Paths of headers, with size, inode and time; of folders, with inode and time; of files that exist, and of those that
-# do not. A missing path is "".
-_Located = tuple[list[tuple[str, int, int, int]], list[tuple[str, int, int]], list[tuple[str, bool]]]
-
-
-@dataclass(frozen=True)
-class Reads:
-    """The files that a compile read in addition to the direct sources.
-
-    Attributes:
-        headers: compared on every look-up.
-        system: the names of the headers that are not compared, and those tested by `__has_include`; each after a `/`,
-            joined by `//`.
-        roots: `(anchor, path)` of the folders that the compiler searches before those of system headers.
-        folders: the roots, and the folders in them where a new file could shadow a header.
-        present: `(anchor, path)` of the files in them with the name of a header: those that were read, and those found
-            later in the search.
-        sought: paths outside of these folders.
-        every_file: whether any new file in the folders may have been searched for.
+    Raises:
+        LookupError, TypeError, ValueError: the record was malformed.
     """
+    try:
+        if reads.is_as_recorded():
+            return reads
+    except OSError:
+        pass  # the comparison by content says which one is gone
+    headers = _compare_headers(reads, project)
+    if isinstance(headers, str):
+        return headers
+    folders = _compare_folders(reads, project)
+    if isinstance(folders, str):
+        return folders
+    for path, is_there in zip(*reads.sought, strict=True):
+        if os.path.isfile(absolute(path)) != is_there:
+            return f"{shown(path, project)} is {'gone' if is_there else 'new'}, and was searched for"
+    if headers is None and folders is None:
+        return reads
+    document = reads.to_json()
+    return Reads({**document, "headers": headers or document["headers"], "folders": folders or document["folders"]})
 
-    headers: tuple[Header, ...]
-    system: str
-    roots: tuple[tuple[str, str], ...]
-    folders: tuple[Folder, ...]
-    present: tuple[tuple[str, str], ...]
-    sought: tuple[Sought, ...]
-    every_file: bool = False
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, object]) -> Reads:
-        """The inverse of `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: the document is not one of its.
-        """
-        system = document["system"]
-        if not isinstance(system, str):
-            raise TypeError("a record's system headers are one string")
-        if not isinstance(every_file := document["every_file"], bool):
-            raise TypeError("a record's every_file is true or false")
-        return cls(
-            tuple(Header._make(row) for row in _rows(document["headers"])),
-            system,
-            tuple((anchor, path) for anchor, path in _rows(document["roots"])),
-            tuple(Folder._make(row) for row in _rows(document["folders"])),
-            tuple((anchor, path) for anchor, path in _rows(document["present"])),
-            tuple(Sought._make(row) for row in _rows(document["sought"])),
-            every_file,
-        )
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "headers": [list(row) for row in self.headers],
-            "system": self.system,
-            "roots": [list(row) for row in self.roots],
-            "folders": [list(row) for row in self.folders],
-            "present": [list(row) for row in self.present],
-            "sought": [list(row) for row in self.sought],
-            "every_file": self.every_file,
-        }
-
-    @property
-    def key2(self) -> str:
-        """The second half of an artifact's key: a hash of its headers and their contents."""
-        headers = [[header.anchor, header.path, header.digest] for header in self.headers]
-        return digest_of(headers)
-
-    def compare(self, anchors: Anchors) -> str | Reads:
-        """Compare with the current files.
-
-        Returns: The difference, as a sentence; or, if there is none, the value to record from now on: `self`, or a copy
-            with newer times.
-
-        Raises:
-            TypeError, ValueError: the record was malformed.
-        """
-        if self._is_as_recorded(anchors):
-            return self
-        headers = self._compare_headers(anchors)
-        if isinstance(headers, str):
-            return headers
-        watched = self._compare_folders(anchors)
-        if isinstance(watched, str):
-            return watched
-        for anchor, path, is_there in self.sought:
-            if os.path.isfile(anchors.absolute(anchor, path) or "") != is_there:
-                return f"{_named(anchors, anchor, path)} is {'gone' if is_there else 'new'}, and was searched for"
-        if headers is self.headers and watched is self.folders:
-            return self
-        return replace(self, headers=headers, folders=watched)
-
-    def _is_as_recorded(self, anchors: Anchors) -> bool:
-        """Whether everything is unchanged by `stat` alone: then no content is compared.
-
-        Most loads stop here, so the absolute paths (which do not change) are computed once.
-        """
-        headers, folders, sought = self._places.get(anchors) or self._places.setdefault(anchors, self._locate(anchors))
-        stat = os.stat
+def _compare_headers(reads: Reads, project: str) -> str | list[list[object]] | None:
+    """The difference; or the headers with newer times; or None if no time is newer."""
+    renewed: list[list[object]] | None = None
+    for number, (path, size, inode, ctime_ns, digest) in enumerate(zip(*reads.headers, strict=True)):
+        where = absolute(path)
         try:
-            for where, size, inode, ctime_ns in headers:
-                status = stat(where)
-                if status.st_ctime_ns != ctime_ns or status.st_size != size or status.st_ino != inode:
-                    return False
-            for where, inode, ctime_ns in folders:
-                if (inode, ctime_ns) != dated(where):
-                    return False
+            status = os.stat(where)
+            if (status.st_ctime_ns, status.st_size, status.st_ino) == (ctime_ns, size, inode):
+                continue
+            state = read_state(where, status) if status.st_size == size else None
         except OSError:
-            return False
-        return all(os.path.isfile(where) == is_there for where, is_there in sought)
+            return f"{shown(path, project)} is gone"
+        if state is None or state.digest != digest:
+            return f"{shown(path, project)} changed"
+        if telling(state.ctime_ns) != YOUNG:
+            renewed = renewed or [list(column) for column in reads.headers]
+            renewed[2][number], renewed[3][number] = state.inode, state.ctime_ns
+    return renewed
 
-    @cached_property
-    def _places(self) -> dict[Anchors, _Located]:
-        return {}
 
-    def _locate(self, anchors: Anchors) -> _Located:
-        headers = []
-        for anchor, path, size, inode, ctime_ns, _ in self.headers:
-            headers.append((anchors.absolute(anchor, path) or "", size, inode, ctime_ns))
-        folders = []
-        for anchor, path, inode, ctime_ns in self.folders:
-            folders.append((anchors.absolute(anchor, path) or "", inode, ctime_ns))
-        sought = [(anchors.absolute(anchor, path) or "", is_there) for anchor, path, is_there in self.sought]
-        return headers, folders, sought
+def _compare_folders(reads: Reads, project: str) -> str | list[list[object]] | None:
+    """The difference; or the folders with newer times; or None if no time is newer."""
+    rows = [Folder(*row) for row in zip(*reads.folders, strict=True)]
+    if all((row.inode, row.ctime_ns) == dated(absolute(row.path)) for row in rows):
+        return None
+    folders, present = watch(reads.roots, reads.headers[0], reads.system, every_file=reads.every_file)
+    known = frozenset(reads.present)
+    for path in present:
+        if path not in known:
+            may = "be one that was searched for" if reads.every_file else "shadow a header of that name"
+            return f"{shown(path, project)} is new and may {may}"
+    # A recent time would be no better than the recorded one: both mean another comparison.
+    is_young = any(folder.ctime_ns == YOUNG for folder in folders)
+    return None if is_young or folders == rows else columns(folders, 3)
 
-    def _compare_headers(self, anchors: Anchors) -> str | tuple[Header, ...]:
-        renewed: list[Header] | None = None
-        for index, header in enumerate(self.headers):
-            anchor, path, size, inode, ctime_ns, digest = header
-            where = anchors.absolute(anchor, path)
-            if where is None:
-                return f"{_named(anchors, anchor, path)} is not part of this module's folders"
-            try:
-                status = os.stat(where)
-                if status.st_ctime_ns == ctime_ns and status.st_size == size and status.st_ino == inode:
-                    continue
-                state = read_state(where, status) if status.st_size == size else None
-            except OSError:
-                return f"{_named(anchors, anchor, path)} is gone"
-            if state is None or state.digest != digest:
-                return f"{_named(anchors, anchor, path)} changed"
-            if telling(state.ctime_ns) != YOUNG:
-                renewed = renewed or list(self.headers)
-                renewed[index] = Header(anchor, path, size, state.inode, state.ctime_ns, digest)
-        return self.headers if renewed is None else tuple(renewed)
 
-    def _compare_folders(self, anchors: Anchors) -> str | tuple[Folder, ...]:
-        _, recorded, _ = self._locate(anchors)
-        if all((inode, date) == dated(where) for where, inode, date in recorded):
-            return self.folders
-        folders, present = watch(self.roots, self.headers, self.system, anchors, every_file=self.every_file)
-        known = frozenset(self.present)
-        for anchor, path in present:
-            if (anchor, path) not in known:
-                may = "be one that was searched for" if self.every_file else "shadow a header of that name"
-                return f"{_named(anchors, anchor, path)} is new and may {may}"
-        # A recent time would be no better than the recorded one: both mean another comparison.
-        is_young = any(folder.ctime_ns == YOUNG for folder in folders)
-        return self.folders if is_young or folders == self.folders else folders
+def columns(rows: Iterable[Sequence[object]], width: int) -> list[list[object]]:
+    """A list of each field."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
 def watch(
-    roots: Iterable[tuple[str, str]], headers: Iterable[Header], system: str, anchors: Anchors, *, every_file: bool
-) -> tuple[tuple[Folder, ...], tuple[tuple[str, str], ...]]:
+    roots: Iterable[str], headers: Iterable[str], system: str, *, every_file: bool
+) -> tuple[list[Folder], list[str]]:
     """The folders to watch, and the files in them with the name of a header.
 
     A name is any suffix of a header's path, because the part that the `#include` contained is unknown. A dangling link
@@ -258,38 +143,38 @@ def watch(
         every_file: all files count, whatever their names, except those of caches and builds; in folders of installed
             packages, folders too.
     """
-    names = SEPARATOR.join([system, *(f"/{header.path}" for header in headers), ""])
+    names = SEPARATOR.join([system, *(f"/{path}" for path in headers), ""])
     words = frozenset(names.split("/"))  # most files there have none of these names
-    folders: dict[tuple[str, str], Folder] = {}
-    present: dict[tuple[str, str], None] = {}
+    folders: dict[str, Folder] = {}
+    present: dict[str, None] = {}
     inside: set[int] = set()
 
-    def visit(anchor: str, folder: str, below: str) -> None:
+    def visit(folder: str, below: str) -> None:
         # The time is read first: a file that appears later changes it.
-        where = anchors.absolute(anchor, folder) or ""
+        where = absolute(folder)
         inode, date = dated(where)
-        folders[anchor, folder] = Folder(anchor, folder, inode, aged(date))
+        folders[folder] = Folder(folder, inode, aged(date))
         is_shared = every_file and where in (LOCAL_INCLUDE, *PACKAGES_INCLUDE)
         for entry in _entries(where):
             name = f"{below}{entry.name}"
-            path = f"{folder}/{entry.name}" if folder else entry.name
+            path = f"{folder}/{entry.name}"
             is_folder, is_link = entry.is_dir(), entry.is_symlink()
             header = name.removesuffix(".gch").removesuffix(".pch")  # a precompiled header is preferred
             is_called_so = entry.name in words or os.path.basename(header) in words
             if is_shared or (not is_folder and (every_file or (is_called_so and f"/{header}{SEPARATOR}" in names))):
-                present[anchor, path] = None
+                present[path] = None
             may_be_folder = is_folder or (is_link and not os.path.exists(entry.path))
             if not may_be_folder or is_shared:
                 continue
             if is_called_so and f"/{name}/" in names:
-                visit(anchor, path, f"{name}/")
+                visit(path, f"{name}/")
             elif every_file and not _is_of_builds(where, entry.name) and (number := entry.inode()) not in inside:
                 inside.add(number)  # a link may lead to a folder around it
-                visit(anchor, path, f"{name}/")
+                visit(path, f"{name}/")
 
-    for anchor, root in roots:
-        visit(anchor, root, "")
-    return tuple(folders.values()), tuple(present)
+    for root in roots:
+        visit(root, "")
+    return list(folders.values()), list(present)
 
 
 def _is_of_builds(folder: str, name: str) -> bool:
@@ -321,19 +206,3 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return []  # no such folder yet: `dated` notices when it appears
-
-
-def _named(anchors: Anchors, anchor: str, path: str) -> str:
-    """A file as users name it: relative to the project."""
-    normal = os.path.normpath(path)
-    folders = [os.path.dirname(anchors.absolute(anchor, each) or "") for each in (path, normal)]
-    if normal != path and os.path.realpath(folders[0]) == os.path.realpath(folders[1]):
-        path = normal  # there is no link in the path
-    return path if anchor in ("", "project") else f"{{{anchor}}}/{path}"
-
-
-def _rows(value: object) -> list[list[Any]]:
-    # The rows are not validated: every load runs this, and `compare` raises on garbage.
-    if not isinstance(value, list):
-        raise TypeError("not a list")
-    return value

@@ -1,29 +1,23 @@
 """Cache keys: a hash of everything known before a compile that can change its result.
 
-The hash is over one document, `inputs`, which is kept in the artifact's record, so that a miss can report the
-differences (differences.py). The headers, which are known only after a compile, are handled by headers.py.
+The hash is over two halves, the request and the toolchain (`kjit.runtime.manifest`, which computes it without the
+compiling side). They are also documents, `inputs`, which are kept in the artifact's record, so that a miss can report
+the differences (differences.py). The headers, which are known only after a compile, are handled by headers.py.
 
-The folder of the project is part of the key: sources may contain their own paths (`__FILE__`, debug information), and
-flags those of the project. A library is shared by all processes, users and machines with the project at the same path.
-Paths of headers are relative to an anchor (anchors.py): kjit and tvm-ffi are in another folder in each environment.
-
-Half of the document, the compilers and the flags, is the same for most modules of a program. Its hash is computed once
-for each combination (`_surroundings`), and the document is assembled only when it is read: on a miss.
-
-The trade-off: each source is read on every look-up (five microseconds), although its size and time would usually be
-sufficient. In return, an edited source is never missed.
+The paths of sources are part of the key: they may be in the library (`__FILE__`, debug information). So a library is
+shared by all processes, users and machines with the project at the same path; kjit and tvm-ffi may be in another
+environment.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import kjit
-from kjit.engine.key.anchors import Anchors, straight
-from kjit.engine.key.flags import Dialect, map_paths
+from kjit.engine.key.paths import projects_of
 from kjit.engine.toolchain.build_flags import (
     cxx_flags,
     flags_of_halves,
@@ -35,40 +29,10 @@ from kjit.engine.toolchain.build_flags import (
 from kjit.engine.toolchain.locations import tvm_ffi_include
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
-from kjit.runtime import digest as digest
-from kjit.runtime import read_file as read_file
 from kjit.runtime import tvm_ffi_version_in
-from kjit.runtime.bundle import digest_of as digest_of
+from kjit.runtime.bundle import digest_of
+from kjit.runtime.manifest import FORMAT, FileState, folder_of, key_of, module_digest, written
 from kjit.spec import Spec, Variant
-
-FORMAT = 5
-"""Changes when the same inputs would be built differently, or a record is written differently."""
-
-_AT_ONCE = 65536
-
-
-@dataclass(frozen=True)
-class FileState:
-    """A file at the time of reading.
-
-    `ctime_ns` is the kernel's time of the last change, which no tool can set.
-    """
-
-    path: str
-    size: int
-    inode: int
-    ctime_ns: int
-    digest: str
-
-    @classmethod
-    def read(cls, path: str) -> FileState:
-        """Read and hash the file.
-
-        Raises:
-            OSError: it cannot be read.
-        """
-        content, status = read_file(path)
-        return cls(path, status.st_size, status.st_ino, status.st_ctime_ns, _digest_of_source(content))
 
 
 @dataclass(frozen=True)
@@ -77,19 +41,16 @@ class Key:
 
     Attributes:
         key1: the hash of everything in `inputs`, hexadecimal.
-        source_key: the hash of its part `module`, without the compilers: equal on all machines.
+        source_key: the half about the spec, without the compilers.
         sources: the direct sources, as read for this key.
-        module: the half of `inputs` about the spec.
-        surroundings: the other half.
+        toolchain: the compilers.
     """
 
     variant: Variant
     key1: str
     source_key: str
-    anchors: Anchors
     sources: tuple[FileState, ...]
-    module: Mapping[str, object]
-    surroundings: Surroundings
+    toolchain: Toolchain
 
     @classmethod
     def of(cls, variant: Variant, toolchain: Toolchain) -> Key:
@@ -98,27 +59,23 @@ class Key:
         Raises:
             UsageError: a source does not exist.
         """
-        spec = variant.spec
-        anchors = Anchors.of(spec)
-        sources = _sources(spec)
-        module = _module(spec, str(variant.target), anchors, sources)
-        surroundings = _surroundings(spec, toolchain, anchors)
-        source_key = digest_of(module)
-        key1 = digest(f"{source_key}{surroundings.digest}".encode())
-        return cls(variant, key1, source_key, anchors, sources, module, surroundings)
+        source_key, sources = _read(variant.spec, str(variant.target))
+        return cls(variant, key_of(source_key, toolchain_digest(toolchain)), source_key, sources, toolchain)
+
+    @property
+    def folder(self) -> str:
+        """The folder of its artifacts, relative to that of the layout."""
+        return folder_of(self.variant, self.key1)
+
+    @property
+    def project(self) -> str:
+        """The folder of the project; empty if there is none."""
+        return next(iter(projects_of(self.variant.spec)), "")
 
     @property
     def inputs(self) -> Mapping[str, object]:
-        """The document that the keys are hashes of."""
-        return {"module": self.module, **self.surroundings.document}
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """Flags, compilers and versions as a document, and its hash."""
-
-    document: Mapping[str, object]
-    digest: str
+        """The documents that the key stands for."""
+        return {"module": _module(self.variant, self.sources), **surroundings(self.toolchain)}
 
 
 def source_key_of(spec: Spec, target: str) -> str:
@@ -127,15 +84,35 @@ def source_key_of(spec: Spec, target: str) -> str:
     Raises:
         UsageError: a source does not exist.
     """
-    return digest_of(_module(spec, target, Anchors.of(spec), _sources(spec)))
+    return _read(spec, target)[0]
 
 
-def _digest_of_source(content: bytes) -> str:
-    """`digest` with a cache, because the variants of an op have the same sources."""
-    return _remembered_digest(content) if len(content) <= _AT_ONCE else digest(content)
+def toolchain_digest(toolchain: Toolchain) -> str:
+    """The half of keys about compilers."""
+    return _digest_of(toolchain, kjit.__version__, tvm_ffi_version())
 
 
-_remembered_digest = lru_cache(maxsize=64)(digest)
+@lru_cache(maxsize=64)
+def _digest_of(toolchain: Toolchain, *versions: str) -> str:
+    del versions  # only part of the key of lru_cache: `surroundings` has them
+    return digest_of(surroundings(toolchain))
+
+
+def surroundings(toolchain: Toolchain) -> Mapping[str, object]:
+    """Compilers, versions, and the flags that all modules get, as a document."""
+    plain = Spec("module", cpp_files=["/module.cpp"], cuda_files=["/module.cu"])
+    flags = {"c++": cxx_flags(toolchain, plain), "link": link_flags(toolchain, plain)}
+    if toolchain.cuda is not None:
+        flags["nvcc"] = nvcc_flags(toolchain, plain)
+    if toolchain.nvrtc is not None:
+        flags |= flags_of_halves(toolchain, plain)
+    if toolchain.target.is_simulated:
+        flags |= {"simulated CUDA": sim_flags(toolchain, plain), "simulator": simulator_flags(toolchain)}
+    return {
+        "flags": {tool: [_without_homes(word) for word in words] for tool, words in flags.items()},
+        "toolchain": toolchain.identity(),
+        "versions": {"format": FORMAT, "kjit": kjit.__version__, "tvm-ffi": tvm_ffi_version()},
+    }
 
 
 @lru_cache(maxsize=1)
@@ -144,62 +121,37 @@ def tvm_ffi_version() -> str:
     return tvm_ffi_version_in(str(tvm_ffi_include().parent))
 
 
-def _module(spec: Spec, target: str, anchors: Anchors, sources: tuple[FileState, ...]) -> dict[str, object]:
+def _without_homes(word: str) -> str:
+    """A flag of kjit's own; one that names a folder of kjit or tvm-ffi is the same in each environment."""
+    at = word.find("/")
+    return word if at < 0 else f"{word[:at]}{written(word[at:])}"
+
+
+def _module(variant: Variant, sources: tuple[FileState, ...]) -> dict[str, object]:
     """The part of the inputs that is about the spec."""
-    states = [[anchors.written(state.path), state.digest] for state in sources]
+    spec = variant.spec
+    states = [[written(source.path), source.digest] for source in sources]
     count = len(spec.cuda_files)
     return {
         "name": spec.name,
         "arguments": list(spec.args),
-        "target": target,
+        "target": str(variant.target),
         "CUDA sources": states[:count],
         "C++ sources": states[count:],
         "CUDA exports": [list(export) for export in spec.cuda_wrappers],
         "C++ exports": [list(export) for export in spec.cpp_wrappers],
         "extra flags for": {
-            "c++": _anchored(spec.extra_cflags, anchors),
-            "nvcc": _anchored(spec.extra_cuda_cflags, anchors, "nvcc"),
-            "link": _anchored(spec.extra_ldflags, anchors),
+            "c++": list(spec.extra_cflags),
+            "nvcc": list(spec.extra_cuda_cflags),
+            "link": list(spec.extra_ldflags),
         },
-        "include folders": [anchors.written(path) for path in spec.extra_include_paths],
+        "include folders": list(map(written, spec.extra_include_paths)),
     }
 
 
-def _sources(spec: Spec) -> tuple[FileState, ...]:
-    return tuple(_source(spec, path) for path in (*spec.cuda_files, *spec.cpp_files))
-
-
-_SURROUNDINGS_KEPT = 256
-_known_surroundings: dict[tuple[object, ...], Surroundings] = {}
-
-
-def _surroundings(spec: Spec, toolchain: Toolchain, anchors: Anchors) -> Surroundings:
-    """The surroundings of `spec`, cached by everything that they are computed from (`toolchain` holds the
-    environment)."""
-    own = (spec.extra_cflags, spec.extra_cuda_cflags, spec.extra_ldflags, spec.extra_include_paths)
-    made_from = (toolchain, anchors, own, FORMAT, kjit.__version__, tvm_ffi_version())
-    known = _known_surroundings.get(made_from)
-    if known is not None:
-        return known
-    versions = {"format": FORMAT, "kjit": kjit.__version__, "tvm-ffi": tvm_ffi_version()}
-    flags = {"c++": cxx_flags(toolchain, spec), "link": link_flags(toolchain, spec)}
-    if toolchain.cuda is not None:
-        flags["nvcc"] = nvcc_flags(toolchain, spec)
-    if toolchain.nvrtc is not None:
-        flags |= flags_of_halves(toolchain, spec)
-    if toolchain.target.is_simulated:
-        flags |= {"simulated CUDA": sim_flags(toolchain, spec), "simulator": simulator_flags(toolchain)}
-    document = {
-        "flags": {
-            tool: _anchored(values, anchors, "nvcc" if tool == "nvcc" else "c++") for tool, values in flags.items()
-        },
-        "projects": anchors.projects,
-        "toolchain": toolchain.identity(),
-        "versions": versions,
-    }
-    if len(_known_surroundings) >= _SURROUNDINGS_KEPT:
-        _known_surroundings.clear()
-    return _known_surroundings.setdefault(made_from, Surroundings(document, digest_of(document)))
+def _read(spec: Spec, target: str) -> tuple[str, tuple[FileState, ...]]:
+    sources = tuple(_source(spec, path) for path in (*spec.cuda_files, *spec.cpp_files))
+    return module_digest(spec, target, sources), sources
 
 
 def _source(spec: Spec, path: str) -> FileState:
@@ -214,7 +166,3 @@ def _source(spec: Spec, path: str) -> FileState:
             if path.startswith(own)
             else "correct the path where the module is declared",
         ) from None
-
-
-def _anchored(words: Iterable[str], anchors: Anchors, dialect: Dialect = "c++") -> list[str]:
-    return map_paths(words, lambda path: anchors.written(straight(path)), dialect)

@@ -15,27 +15,16 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 
-from kjit.engine.key.anchors import Anchors, straight
-from kjit.engine.key.headers import (
-    LOCAL_INCLUDE,
-    PACKAGES_INCLUDE,
-    SEPARATOR,
-    YOUNG,
-    Header,
-    Reads,
-    Sought,
-    telling,
-    watch,
-)
-from kjit.engine.key.include_names import Names, lines_that_may_ask, names_in
-from kjit.engine.key.key import FileState, Key
-from kjit.engine.key.macros import Definitions, definitions_in, only_definitions
+from kjit.engine.key.headers import LOCAL_INCLUDE, PACKAGES_INCLUDE, SEPARATOR, columns, watch
+from kjit.engine.key.key import Key
+from kjit.engine.key.names import Names, definitions_in, directives_in, names_in
+from kjit.engine.key.paths import collapse_slashes
 from kjit.engine.key.system_headers import SystemFolders, searched_folders
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.runtime.recall import aged
+from kjit.runtime.manifest import YOUNG, FileState, Reads, absolute, telling, written
 
 _CLOCK_STEP_NS = 10_000_000
 _TICK_S = 0.0005
@@ -72,49 +61,49 @@ class Observation:
             others: further files that were read, compared wherever they are.
             sought: the paths where the linker looks for libraries.
         """
-        spec, anchors = key.variant.spec, key.anchors
+        spec = key.variant.spec
         read = _Read.of(files, key, toolchain)
         flags = definitions_in(spec.extra_cflags) + definitions_in(spec.extra_cuda_cflags, "nvcc")
-        definitions = Definitions([flags, *read.own.values(), *read.others.values()])
-        names = names_in(read.own, read.others, flags, definitions)
+        names = names_in(read.directives, flags)
 
         named = [*spec.extra_include_paths, str(kjit_include()), LOCAL_INCLUDE, *searched_folders(toolchain, spec)]
-        searched = {*named, *(os.path.dirname(path) for path in (*read.sources, *read.headers))}
+        own = (path for path in (*read.sources, *read.headers) if not _is_of_packages(path))
+        searched = {*named, *map(os.path.dirname, own)}
         if not names.is_known:
             searched.update(PACKAGES_INCLUDE)
-        besides = {path: _state(path) for path in (*others, *_assembled((flags, *read.own.values())))}
-        headers = {**read.headers, **besides}
-        recorded = _as_headers(headers.values(), anchors)
-
-        roots = tuple(anchors.relative(path) for path in sorted(searched))
-        system = dict.fromkeys((*read.system, *(f"/{name}" for name in (*names.asked, *names.by_others))))
-        looked_for = SEPARATOR.join(system)
-        folders, present = watch(roots, recorded, looked_for, anchors, every_file=not names.is_known)
+        headers = {**read.headers, **{path: _state(path) for path in (*others, *_assembled(read.texts, flags))}}
+        roots = [written(path) for path in sorted(searched)]
+        looked_for = SEPARATOR.join(dict.fromkeys((*read.system, *(f"/{name}" for name in names.asked))))
+        folders, present = watch(roots, map(written, headers), looked_for, every_file=not names.is_known)
 
         places = [
             *sought,
             *_among_packages(names),
-            *(straight(f"{each}/{name}") for folder, name in names.climbing for each in (folder, *named)),
+            *(collapse_slashes(f"{each}/{name}") for folder, name in names.climbing for each in (folder, *named)),
         ]
         looked_at = {path: os.path.isfile(path) for path in places}
         states = {**read.sources, **headers}
-        for where in (*(anchors.absolute(anchor, path) or "" for anchor, path in present), *looked_at):
+        for where in (*map(absolute, present), *looked_at):
             if not os.path.exists(where):
                 looked_at[where] = False  # a name, or a dangling link
             elif where not in states:
                 states[where] = _undigested(where)
-        included = dict.fromkeys(
-            pair for folder, name in names.included for pair in ((folder, name), *((each, name) for each in named))
-        )
-        twins = _twins(headers, (*states, *(straight(f"{folder}/{name}") for folder, name in included)))
+        meant = (collapse_slashes(f"{each}/{name}") for folder, name in names.named for each in (folder, *named))
+        twins = _twins(headers, (*states, *dict.fromkeys(meant)))
+        rows = [
+            (written(state.path), state.size, state.inode, telling(state.ctime_ns), state.digest)
+            for state in (*headers.values(), *twins.values())
+        ]
         reads = Reads(
-            (*recorded, *_as_headers(twins.values(), anchors)),
-            looked_for,
-            roots,
-            folders,
-            present,
-            tuple(Sought(*anchors.relative(path), is_there) for path, is_there in looked_at.items()),
-            every_file=not names.is_known,
+            {
+                "headers": columns(rows, 5),
+                "system": looked_for,
+                "roots": roots,
+                "folders": columns(folders, 3),
+                "present": present,
+                "sought": columns([(written(path), is_there) for path, is_there in looked_at.items()], 2),
+                "every_file": not names.is_known,
+            }
         )
         return cls(reads, states | twins)
 
@@ -151,15 +140,14 @@ class _Read:
         sources: the direct ones.
         headers: the headers to compare.
         system: the names of those that come with a compiler, a toolkit or tvm-ffi, each after a `/`.
-        own: the contents of the op's files.
-        others: of the system's and kjit's files, the lines that define macros or may ask whether a file exists.
+        texts: the contents of the op's files, which are not installed in the system's folders.
+        directives: of these.
     """
 
     sources: Mapping[str, FileState]
     headers: Mapping[str, FileState]
     system: tuple[str, ...]
-    own: Mapping[str, bytes]
-    others: Mapping[str, bytes]
+    texts: Mapping[str, bytes]
 
     @classmethod
     def of(cls, files: Iterable[str], key: Key, toolchain: Toolchain) -> _Read:
@@ -167,23 +155,22 @@ class _Read:
         sources = {state.path: _state(state.path) for state in key.sources}
         headers: dict[str, FileState] = {}
         system: dict[str, None] = {}
-        own = {path: _text(path) for path in sources}
-        others: dict[str, bytes] = {}
-        for path in files:
+        texts = {path: _text(path) for path in sources}
+        for path in dict.fromkeys(files):
+            normal = _normal(path)
             if path in sources:
                 continue
-            normal = _normal(path)
-            is_system = system_folders.have(normal)
-            if is_system:
+            if system_folders.have(normal):
                 system[system_folders.name_of(normal)] = None
-            else:
-                headers[path] = _state(path)
-            is_kjits = key.anchors.relative(path)[0] == "kjit"
-            if is_system or is_kjits:
-                others[path] = _excerpt(path)
-            else:
-                own[path] = _text(path)
-        return cls(sources, headers, tuple(system), own, others)
+                continue
+            headers[path] = _state(path)
+            if written(path) == path and not _is_of_packages(normal):
+                texts[path] = _text(path)
+        return cls(sources, headers, tuple(system), texts)
+
+    @cached_property
+    def directives(self) -> Mapping[str, bytes]:
+        return {path: directives_in(text) for path, text in self.texts.items()}
 
 
 @dataclass(frozen=True)
@@ -221,13 +208,13 @@ def now_ns() -> int:
 _ABSOLUTE_PATH = re.compile(rb'"(/[^"\\\n]+)\\?"')
 
 
-def _assembled(texts: Iterable[bytes]) -> list[str]:
+def _assembled(texts: Mapping[str, bytes], flags: bytes) -> list[str]:
     """The files that inline assembly may read, which no compiler lists: all existing absolute paths in the texts."""
-    texts = list(texts)
-    if not any(b"incbin" in text for text in texts):
+    every = [*texts.values(), flags]
+    if not any(b"incbin" in text for text in every):
         return []
-    named = (os.fsdecode(name) for text in texts for name in _ABSOLUTE_PATH.findall(text))
-    return [path for path in map(straight, named) if os.path.isfile(path)]
+    named = (os.fsdecode(name) for text in every for name in _ABSOLUTE_PATH.findall(text))
+    return [path for path in map(collapse_slashes, named) if os.path.isfile(path)]
 
 
 def _among_packages(names: Names) -> Iterator[str]:
@@ -255,11 +242,9 @@ def _twins(headers: Mapping[str, FileState], candidates: Iterable[str]) -> dict[
     return twins
 
 
-def _as_headers(states: Iterable[FileState], anchors: Anchors) -> tuple[Header, ...]:
-    return tuple(
-        Header(*anchors.relative(state.path), state.size, state.inode, telling(state.ctime_ns), state.digest)
-        for state in states
-    )
+def _is_of_packages(path: str) -> bool:
+    """Whether a header is installed in a folder that all compilers search last."""
+    return path.startswith(f"{PACKAGES_INCLUDE[0]}/")
 
 
 def _normal(path: str) -> str:
@@ -279,27 +264,6 @@ def _text(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""  # the comparison notices that
-
-
-def _excerpt(path: str) -> bytes:
-    """The lines of a header that define macros or may ask whether a file exists, read once per process while the header
-    stays the same."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return b""  # the comparison notices that
-    if aged(status.st_ctime_ns) == YOUNG:
-        return _excerpt_of(_text(path))
-    return _excerpt_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
-
-
-@lru_cache(maxsize=4096)
-def _excerpt_once(path: str, *_as_it_was: int) -> bytes:
-    return _excerpt_of(_text(path))
-
-
-def _excerpt_of(text: bytes) -> bytes:
-    return only_definitions(text) + lines_that_may_ask(text)
 
 
 def _state(path: str) -> FileState:

@@ -26,7 +26,7 @@ from kjit.engine.toolchain import looks
 from kjit.engine.toolchain.memo import Stamp, is_unchanged, open_memo, stamp
 from kjit.engine.toolchain.options import expand
 from kjit.errors import ToolchainError
-from kjit.runtime.recall import HOST_VARIABLE as HOST_VARIABLE
+from kjit.runtime.manifest import HOST_VARIABLE as HOST_VARIABLE
 
 Family = Literal["gcc", "clang", "nvcc", "nvrtc"]
 Role = Literal["c++", "nvcc"]

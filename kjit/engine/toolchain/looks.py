@@ -1,7 +1,7 @@
 """Questions to the disk in the search for compilers and headers, recorded with their answers.
 
-While the disk gives the same answers, the search has the same result, which a recall depends on
-(`kjit.runtime.recall`). So all code that searches uses these functions.
+While the disk gives the same answers, the search has the same result, which look-ups depend on
+(`kjit.runtime.manifest`). So all code that searches uses these functions.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from kjit.runtime import recall
-from kjit.runtime.recall import Look
+from kjit.runtime import manifest
+from kjit.runtime.manifest import Look
 
 _notes = threading.local()
 
@@ -42,24 +42,24 @@ def note(*looks: Look) -> None:
 
 def _ask(kind: int, path: Path | str) -> bool:
     name = os.fspath(path)
-    yes = recall.answer(kind, name)
+    yes = manifest.answer(kind, name)
     note((kind, name, yes))
     return yes
 
 
 def is_file(path: Path | str) -> bool:
     """Whether there is a file."""
-    return _ask(recall.FILE, path)
+    return _ask(manifest.FILE, path)
 
 
 def is_folder(path: Path | str) -> bool:
     """Whether there is a folder."""
-    return _ask(recall.FOLDER_THERE, path)
+    return _ask(manifest.FOLDER_THERE, path)
 
 
 def exists(path: Path | str) -> bool:
     """Whether there is a file or a folder."""
-    return _ask(recall.THERE, path)
+    return _ask(manifest.THERE, path)
 
 
 def status(path: Path | str) -> os.stat_result:
@@ -72,9 +72,9 @@ def status(path: Path | str) -> os.stat_result:
     try:
         found = os.stat(name)
     except OSError:
-        note((recall.THERE, name, False))
+        note((manifest.THERE, name, False))
         raise
-    note((recall.STAMP, name, found.st_size, found.st_mtime_ns, found.st_ino))
+    note((manifest.STAMP, name, found.st_size, found.st_mtime_ns, found.st_ino))
     return found
 
 
@@ -85,16 +85,16 @@ def names_in(folder: Path | str) -> list[str]:
         OSError: it is not there, or may not be read.
     """
     name = os.fspath(folder)
-    inode, ctime_ns = recall.dated(name)  # first: a later change of the folder changes the time
-    is_young = ctime_ns != recall.ABSENT and recall.aged(ctime_ns) == recall.YOUNG
-    note((recall.DATED, name, inode, recall.YOUNG if is_young else ctime_ns))
+    inode, ctime_ns = manifest.dated(name)  # first: a later change of the folder changes the time
+    is_young = ctime_ns != manifest.ABSENT and manifest.aged(ctime_ns) == manifest.YOUNG
+    note((manifest.DATED, name, inode, manifest.YOUNG if is_young else ctime_ns))
     return os.listdir(name)
 
 
 def package_folders(name: str) -> tuple[str, ...]:
     """The folders of a Python package; none if it is not installed."""
-    folders = recall.package_folders(name)
-    note((recall.PACKAGE, name, folders))
+    folders = manifest.package_folders(name)
+    note((manifest.PACKAGE, name, folders))
     return folders
 
 
@@ -104,11 +104,11 @@ def which(name: str, path: str | None = None) -> str | None:
     if found is not None:
         status(found)  # a link may point to another file later
     if os.path.dirname(name):
-        note((recall.PROGRAM, name, found is not None))
+        note((manifest.PROGRAM, name, found is not None))
         return found
     for folder in os.get_exec_path() if path is None else path.split(os.pathsep):
         candidate = os.path.join(folder, name)
-        note((recall.PROGRAM, candidate, candidate == found))
+        note((manifest.PROGRAM, candidate, candidate == found))
         if candidate == found:
             break
     return found

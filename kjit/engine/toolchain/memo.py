@@ -12,15 +12,14 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
 from kjit import env
 from kjit.engine.cache.folders import make_private, read_own
 from kjit.engine.toolchain import looks
-from kjit.runtime import LAYOUT, recall
-from kjit.runtime.recall import Look
+from kjit.runtime import LAYOUT
 
 _FORMAT = 1
 
@@ -82,17 +81,6 @@ class Memo:
         if isinstance(known, dict) and known.get("size") == size and known.get("mtime_ns") == mtime_ns:
             return known
         return {"size": size, "mtime_ns": mtime_ns}
-
-    def looks(self, programs: Iterable[Path]) -> list[Look]:
-        """The answers about `programs` as questions to the disk: a key derived from them is valid while the file has
-        them."""
-        taken: list[Look] = []
-        for program in map(str, programs):
-            known = self._programs.get(program)
-            answers = known.items() if isinstance(known, dict) else ()
-            learned = tuple((question, tuple(answer)) for question, answer in answers if isinstance(answer, list))
-            taken.append((recall.LEARNED, str(self._path), program, learned))
-        return taken
 
     def forget(self, program: Path) -> None:
         """Forget everything about a program."""

@@ -20,11 +20,11 @@ from kjit.engine.toolchain.archs import check_arch
 from kjit.engine.toolchain.compilers import Compiler, find_cxx, find_host_cxx
 from kjit.engine.toolchain.cuda import CudaHeaders, CudaToolkit, find_cuda, find_cuda_headers
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
-from kjit.engine.toolchain.memo import Stamp, is_unchanged, open_memo
+from kjit.engine.toolchain.memo import Stamp, is_unchanged
 from kjit.engine.toolchain.nvrtc import Nvrtc, find_nvrtc
 from kjit.errors import ToolchainError
 from kjit.runtime import cpu_identity
-from kjit.runtime.recall import COMPILER_ENVIRONMENT, NVCC_ENVIRONMENT, NVCC_FLAGS, Look, variables
+from kjit.runtime.manifest import COMPILER_ENVIRONMENT, NVCC_ENVIRONMENT, NVCC_FLAGS, Look, variables
 from kjit.spec import Target
 
 _log = logging.getLogger("kjit")
@@ -78,8 +78,7 @@ class Toolchain:
         if self.cxx.may_change or self.cxx.variables:
             return None
         toolchain, _, taken = _discover(self.target, tuple(map(os.environ.get, variables(self.target.kind))))
-        programs = [self.cxx.path, *([self.cuda.nvcc.path] if self.cuda is not None else [])]
-        return (*taken, *open_memo().looks(programs)) if toolchain is self else None
+        return taken if toolchain is self else None
 
     def __hash__(self) -> int:
         return self._hash

@@ -39,4 +39,4 @@ def everything_in(folder: Path) -> dict[str, tuple[int, int, int]]:
 def age(artifact: Artifact, seconds: float) -> None:
     """Make an artifact one that was last used so long ago."""
     used = artifact.used - seconds
-    os.utime(artifact.folder / "record.json", (used, used))
+    os.utime(artifact.folder / "record.jsonl", (used, used))

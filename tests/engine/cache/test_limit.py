@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from stores import age, key_of, publish
 
-from kjit.engine.cache import limit, locks, recall_writer
+from kjit.engine.cache import limit, locks
 from kjit.engine.cache.contents import Entry
 from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.cache.texts import write_texts
 from kjit.errors import UsageError
-from kjit.runtime import LAYOUT, recall
+from kjit.runtime import LAYOUT
 from kjit.spec import Spec
 
 WriteOp = Callable[..., Spec]
@@ -131,7 +131,7 @@ def test_a_use_counts_and_not_the_age(cache: Cache, tmp_path: Path, monkeypatch:
     cache.add("new", 10)
     spec = Spec("old", cpp_files=[tmp_path / "project" / "csrc" / "old.cpp"])
     assert cache.store.find(key_of(spec)).artifact is not None
-    assert (old.folder / "record.json").stat().st_mtime > time.time() - 3600
+    assert (old.folder / "record.jsonl").stat().st_mtime > time.time() - 3600
     set_limit(monkeypatch, "250K")
     cache.add("c")
     assert cache.ops == {"old", "c"}
@@ -144,7 +144,7 @@ def test_what_is_used_while_it_is_chosen_stays(cache: Cache, monkeypatch: pytest
     sort = sorted
 
     def sort_and_use(*arguments: object, **named: object) -> list[object]:
-        os.utime(used.folder / "record.json")
+        os.utime(used.folder / "record.jsonl")
         return sort(*arguments, **named)  # type: ignore[call-overload, no-any-return]
 
     monkeypatch.setattr(limit, "sorted", sort_and_use, raising=False)
@@ -313,29 +313,6 @@ def test_sizes_are_written_with_units(monkeypatch: pytest.MonkeyPatch, text: str
 
     set_limit(monkeypatch, text)
     assert env.cache_max_size() == size
-
-
-def test_what_is_recalled_counts_and_goes_with_its_artifact(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = cache.add("old", hours=5)
-    cache.add("young", hours=4)
-    root = str(cache.store.root)
-    for number in range(100):
-        path = os.path.relpath(old.path, f"{root}/{LAYOUT}")
-        recall_writer._write(root, f"{number:032x}", recall.sealed((path, "x" * KIB), f"{number:032x}"))
-    assert cache.store.recalls_size() > 100 * KIB
-    set_limit(monkeypatch, "400K")
-    (cache.store.root / LAYOUT / "size").unlink(missing_ok=True)
-    cache.add("new")
-    assert cache.ops == {"young", "new"}
-    assert cache.store.recalls_size() == 0
-
-
-def test_what_is_recalled_is_in_the_running_sum(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_limit(monkeypatch, "10M")
-    cache.add("op")
-    before = recorded_sum(cache.store)
-    recall_writer._write(str(cache.store.root), "0" * 32, b"x" * KIB)
-    assert recorded_sum(cache.store) == before + KIB
 
 
 def test_sources_that_were_given_as_text_count_and_go_with_what_is_as_old(

@@ -78,7 +78,7 @@ def test_the_users_own_goes_first_and_the_shared_one_is_not_asked(team: Artifact
 
 
 def test_nothing_is_ever_written_to_it(team: Artifact, key: Key, spec: Spec, tmp_path: Path) -> None:
-    os.utime(team.folder / "record.json", (0, 0))  # a use that would be noted
+    os.utime(team.folder / "record.jsonl", (0, 0))  # a use that would be noted
     os.utime(Path(spec.cpp_files[0]).with_suffix(".h"))  # a record that would be renewed
     before = everything_in(tmp_path / "team")
     store = Store.open()
@@ -218,12 +218,12 @@ class TestTrust:
         assert found.artifact is None
         assert f"users other than its owner may write to '{folder}'" in found.reason
 
-    @pytest.mark.parametrize("name", ["answer.so", "record.json"])
+    @pytest.mark.parametrize("name", ["answer.so", "record.jsonl"])
     def test_a_file_in_it_that_others_may_write_to_is_not_used(self, team: Artifact, key: Key, name: str) -> None:
         (team.folder / name).chmod(0o666)
         assert f"may write to '{team.folder / name}'" in Store.open().find(key).reason
 
-    @pytest.mark.parametrize("name", ["answer.so", "record.json"])
+    @pytest.mark.parametrize("name", ["answer.so", "record.jsonl"])
     def test_a_link_out_of_it_is_not_followed(self, team: Artifact, key: Key, tmp_path: Path, name: str) -> None:
         (team.folder / name).rename(tmp_path / name)
         (team.folder / name).symlink_to(tmp_path / name)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stores import key_of, publish
@@ -42,7 +42,7 @@ def stale(project: Path, declared: Iterable[Spec] = ()) -> dict[str, str]:
 
 def rewrite(artifact: Artifact, *path: str, value: object) -> None:
     """Change one value of a record."""
-    record = json.loads((artifact.folder / "record.json").read_text())
+    record: Any = dict(artifact.record)
     inner = record
     for name in path[:-1]:
         inner = inner[name]
@@ -59,7 +59,7 @@ def test_what_the_sources_of_today_would_hit_is_not_stale(artifact: Artifact, pr
 def test_what_was_built_from_another_source_is(artifact: Artifact, project: Path, spec: Spec) -> None:
     del artifact
     Path(spec.cpp_files[0]).write_text("changed")
-    assert stale(project) == {"answer": "{project}/csrc/answer.cpp changed"}
+    assert stale(project) == {"answer": "csrc/answer.cpp changed"}
     assert stale(project, [spec]) == {"answer": "its source, exports or flags have changed"}
 
 
@@ -71,15 +71,15 @@ def test_what_was_built_from_another_header_is(artifact: Artifact, project: Path
 
 def test_a_touched_header_is_no_reason_and_the_record_stays(artifact: Artifact, project: Path, spec: Spec) -> None:
     os.utime(Path(spec.cpp_files[0]).with_suffix(".h"), (1, 1))
-    before = (artifact.folder / "record.json").read_bytes()
+    before = (artifact.folder / "record.jsonl").read_bytes()
     assert stale(project, [spec]) == {}
-    assert (artifact.folder / "record.json").read_bytes() == before
+    assert (artifact.folder / "record.jsonl").read_bytes() == before
 
 
 def test_what_lost_its_source_is(artifact: Artifact, project: Path, spec: Spec) -> None:
     del artifact
     Path(spec.cpp_files[0]).unlink()
-    assert stale(project) == {"answer": "{project}/csrc/answer.cpp is gone"}
+    assert stale(project) == {"answer": "csrc/answer.cpp is gone"}
 
 
 def test_what_was_built_with_other_flags_is_where_the_variant_is_declared(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import shutil
@@ -26,7 +25,7 @@ from kjit.engine.cache.artifact import read_artifact, write_record
 from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.key.key import Key
 from kjit.errors import CacheError
-from kjit.runtime import LAYOUT, recall
+from kjit.runtime import LAYOUT, manifest
 from kjit.spec import Spec
 
 WriteOp = Callable[..., Spec]
@@ -68,7 +67,7 @@ class TestFind:
         artifact = publish(store, key)
         parts = artifact.library.relative_to(store.root).parts
         assert parts == (LAYOUT, "cpu", "answer", key.key1, artifact.record["key2"], "answer.so")
-        assert sorted(path.name for path in artifact.folder.iterdir()) == ["answer.so", "record.json"]
+        assert sorted(path.name for path in artifact.folder.iterdir()) == ["answer.so", "record.jsonl"]
 
     def test_a_look_up_creates_nothing(self, tmp_path: Path, key: Key) -> None:
         assert Store.open(tmp_path / "none").find(key).artifact is None
@@ -98,20 +97,20 @@ class TestFind:
     def test_a_touched_header_is_a_hit_that_renews_the_record(
         self, store: Store, key: Key, spec: Spec, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(recall, "_SETTLING_NS", 0)
+        monkeypatch.setattr(manifest, "_SETTLING_NS", 0)
         artifact = publish(store, key)
-        before = (artifact.folder / "record.json").read_bytes()
+        before = (artifact.folder / "record.jsonl").read_bytes()
         os.utime(Path(spec.cpp_files[0]).with_suffix(".h"))
         assert store.find(key).artifact is not None
-        after = (artifact.folder / "record.json").read_bytes()
+        after = (artifact.folder / "record.jsonl").read_bytes()
         assert after != before
         assert store.find(key).artifact is not None
-        assert (artifact.folder / "record.json").read_bytes() == after
+        assert (artifact.folder / "record.jsonl").read_bytes() == after
 
     def test_modules_that_read_the_same_headers_share_what_was_parsed_and_each_notices_an_edit(
         self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(recall, "_SETTLING_NS", 0)  # as hours later: dates are trusted
+        monkeypatch.setattr(manifest, "_SETTLING_NS", 0)  # as hours later: dates are trusted
         specs = [answer_op(tmp_path / "project", "answer", 42, argument) for argument in ("one", "two")]
         keys = [key_of(spec) for spec in specs]
         for key in keys:
@@ -127,7 +126,7 @@ class TestFind:
     def test_an_edit_between_the_looks_at_two_modules_is_noticed(
         self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(recall, "_SETTLING_NS", 0)
+        monkeypatch.setattr(manifest, "_SETTLING_NS", 0)
         specs = [answer_op(tmp_path / "project", "answer", 42, argument) for argument in ("one", "two")]
         keys = [key_of(spec) for spec in specs]
         for key in keys:
@@ -161,7 +160,7 @@ class TestFind:
             assert store.find(key).artifact is not None
 
     def test_a_hit_after_days_is_noted_as_a_use(self, store: Store, key: Key) -> None:
-        record = publish(store, key).folder / "record.json"
+        record = publish(store, key).folder / "record.jsonl"
         os.utime(record, (0, 0))
         store.find(key)
         assert record.stat().st_mtime > time.time() - 3600
@@ -184,34 +183,32 @@ def remove_library(artifact: Artifact) -> None:
 
 
 def remove_record(artifact: Artifact) -> None:
-    (artifact.folder / "record.json").unlink()
+    (artifact.folder / "record.jsonl").unlink()
 
 
 def empty_record(artifact: Artifact) -> None:
-    (artifact.folder / "record.json").write_text("")
+    (artifact.folder / "record.jsonl").write_text("")
 
 
 def half_record(artifact: Artifact) -> None:
-    text = (artifact.folder / "record.json").read_text()
-    (artifact.folder / "record.json").write_text(text[: len(text) // 2])
+    text = (artifact.folder / "record.jsonl").read_text()
+    (artifact.folder / "record.jsonl").write_text(text[: len(text) // 2])
 
 
 def other_json(artifact: Artifact) -> None:
-    (artifact.folder / "record.json").write_text("[]")
+    (artifact.folder / "record.jsonl").write_text("[]")
 
 
 def binary_record(artifact: Artifact) -> None:
-    (artifact.folder / "record.json").write_bytes(b"\xff\x00" * 50)
+    (artifact.folder / "record.jsonl").write_bytes(b"\xff\x00" * 50)
 
 
 def foreign_record(artifact: Artifact) -> None:
-    record = json.loads((artifact.folder / "record.json").read_text())
-    (artifact.folder / "record.json").write_text(json.dumps({**record, "key1": "0" * 32}))
+    write_record(artifact.folder, {**artifact.record, "key1": "0" * 32})
 
 
 def record_without_headers(artifact: Artifact) -> None:
-    record = json.loads((artifact.folder / "record.json").read_text())
-    (artifact.folder / "record.json").write_text(json.dumps({**record, "reads": {}}))
+    write_record(artifact.folder, {**artifact.record, "reads": {}})
 
 
 @pytest.mark.parametrize(
@@ -310,7 +307,7 @@ class TestFolders:
         assert f"'{folder}'" in caught.value.message
         assert f"`chmod -R go-w {store.root}`, or `rm -r {store.root}`" in (caught.value.hint or "")
 
-    @pytest.mark.parametrize(("name", "part"), [("", "folder"), ("record.json", "record"), ("answer.so", "library")])
+    @pytest.mark.parametrize(("name", "part"), [("", "folder"), ("record.jsonl", "record"), ("answer.so", "library")])
     def test_an_artifact_that_others_may_write_to_is_not_loaded_and_replaced_by_the_next_build(
         self, store: Store, key: Key, name: str, part: str
     ) -> None:
@@ -324,7 +321,7 @@ class TestFolders:
         assert not any(path.stat().st_mode & 0o022 for path in (artifact.folder, *artifact.folder.iterdir()))
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-    @pytest.mark.parametrize(("name", "part"), [("", "folder"), ("record.json", "record"), ("answer.so", "library")])
+    @pytest.mark.parametrize(("name", "part"), [("", "folder"), ("record.jsonl", "record"), ("answer.so", "library")])
     def test_an_artifact_of_another_user_is_not_loaded_and_replaced_by_the_next_build(
         self, store: Store, key: Key, name: str, part: str
     ) -> None:
@@ -344,7 +341,7 @@ class TestFolders:
             os.umask(before)
         assert {path.name: oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {
             "answer.so": "0o644",
-            "record.json": "0o644",
+            "record.jsonl": "0o644",
         }
         assert store.find(key).artifact is not None
 
@@ -613,7 +610,7 @@ class TestEntries:
     def test_an_entry_knows_its_size(self, store: Store, key: Key) -> None:
         artifact = publish(store, key)
         (entry,) = store.entries()
-        assert entry.size == len(LIBRARY) + (artifact.folder / "record.json").stat().st_size
+        assert entry.size == len(LIBRARY) + (artifact.folder / "record.jsonl").stat().st_size
 
     def test_a_healthy_entry_reads_as_its_artifact_and_a_damaged_one_as_the_damage(
         self, store: Store, key: Key
@@ -669,7 +666,7 @@ class TestEntries:
         for name in ("kjit_host.o", "kjit_host.o.d", "notes.txt"):
             (folder / name).write_text("12345")
         before = len(store.support_code())
-        assert store.remove_support_code() >= 10
+        assert store.remove_shared() >= 10
         assert before >= 2
         assert store.support_code() == []
         assert [path.name for path in folder.iterdir()] == ["notes.txt"]
@@ -713,7 +710,7 @@ class TestLinks:
         monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "1")
         monkeypatch.setattr(limit, "_SPARED_S", -3600.0)
         limit.make_room(store, store.root / LAYOUT / "size", added)
-        store.remove_support_code()
+        store.remove_shared()
         store.sweep()
         assert everything_in(outside) == before
 
@@ -721,21 +718,21 @@ class TestLinks:
         self, store: Store, outside: Path, tmp_path: Path
     ) -> None:
         (entry,) = store.entries()
-        for name in ("answer.so", "record.json"):
+        for name in ("answer.so", "record.jsonl"):
             (entry.folder / name).rename(tmp_path / name)
             (entry.folder / name).symlink_to(tmp_path / name)
         before = everything_in(outside)
         for each in store.entries():
             store.remove(each)
         assert list(store.entries()) == []
-        assert (tmp_path / "answer.so").exists() and (tmp_path / "record.json").exists()
+        assert (tmp_path / "answer.so").exists() and (tmp_path / "record.jsonl").exists()
         assert everything_in(outside) == before
 
     @pytest.mark.parametrize("depth", range(1, 4))
     def test_nothing_is_loaded_through_a_link(self, store: Store, key: Key, outside: Path, depth: int) -> None:
         inner = ("cpu", "answer", key.key1)[:depth]
         self.link(store, "/".join(inner), outside.joinpath(*inner[1:]))
-        (record,) = outside.rglob("record.json")
+        (record,) = outside.rglob("record.jsonl")
         os.utime(record, (0, 0))
         before = everything_in(outside)
         with pytest.raises(CacheError, match=f"'{store.root.joinpath(LAYOUT, *inner)}' is a symbolic link"):
@@ -755,7 +752,7 @@ class TestLinks:
         before = everything_in(outside)
         assert store.sweep() == 0
         assert store.support_code() == [] or inner != "support"
-        store.remove_support_code()
+        store.remove_shared()
         for entry in store.entries():
             store.remove(entry)
         assert everything_in(outside) == before

@@ -33,7 +33,6 @@ from kjit.engine.cache.store import Store
 from kjit.engine.cache.texts import write_texts
 from kjit.engine.compile import compile as compile_module
 from kjit.engine.compile import libraries
-from kjit.engine.key.headers import Reads
 from kjit.engine.key.key import Key
 from kjit.engine.outcomes import Started
 from kjit.engine.toolchain import toolchain
@@ -41,8 +40,9 @@ from kjit.engine.toolchain.build_flags import cxx_flags
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
-from kjit.runtime import recall
+from kjit.runtime import manifest
 from kjit.runtime.load import load_variant
+from kjit.runtime.manifest import Reads
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -73,8 +73,7 @@ class Road:
     def ask(self, project: Path | None = None, **parts: Any) -> tuple[str, int]:
         """`("hit" or "built", the number that the module answers)`."""
         variant = self.variant(project, **parts)
-        cache = str(self.cache)
-        recalled = recall.find(recall.request(recall.words_of(variant), "cpu", cache), cache)
+        recalled = manifest.find(variant, str(self.cache))
         outcome = builder.build(variant, Store.open())
         if recalled is not None:  # then it says what the key says
             assert outcome.artifact is not None
@@ -403,9 +402,9 @@ class TestOtherInputs:
         make_library(road, road.project / "lib" / "libmore.a", 42)
         outcome = builder.build(road.variant(extra_ldflags=[f"-L{road.project}/lib", "-lmore", "-lm"]), Store.open())
         assert outcome.artifact is not None
-        reads = Reads.from_json(json.loads(json.dumps(outcome.artifact.record["reads"])))
-        paths = [header.path for header in reads.headers]
-        assert [path for path in paths if path.endswith((".a", ".o", ".so"))] == ["lib/libmore.a"]
+        reads = Reads(json.loads(json.dumps(outcome.artifact.record["reads"])))
+        libraries = [path for path in reads.headers[0] if path.endswith((".a", ".o", ".so"))]
+        assert libraries == [f"{road.project}/lib/libmore.a"]
 
     def test_a_changed_file_of_options_is_a_miss(self, road: Road) -> None:
         options = road.project / "options.txt"

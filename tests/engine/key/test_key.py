@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 import kjit
-from kjit.engine.key import anchors
 from kjit.engine.key import key as key_module
-from kjit.engine.key.anchors import Anchors
 from kjit.engine.key.differences import differences
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
+from kjit.runtime import manifest, read_file
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -53,10 +52,9 @@ def test_a_source_of_kjit_has_the_same_key_in_another_installation(
         package = tmp_path / name / "kjit"
         (package / "csrc").mkdir(parents=True)
         (package / "csrc" / "op.cpp").write_text("int op;\n")
-        monkeypatch.setattr(anchors, "_installed", lambda package=package: (("kjit", str(package)),))
-        spec = Spec("op", cpp_files=[package / "csrc" / "op.cpp"])
-        keys.append(Anchors.of(spec).written(spec.cpp_files[0]))
-    assert keys == ["{kjit}/csrc/op.cpp"] * 2
+        monkeypatch.setattr(manifest, "_homes", lambda package=package: ((f"{package}/", "{kjit}"),))
+        keys.append(key_of(Spec("op", cpp_files=[package / "csrc" / "op.cpp"])).source_key)
+    assert keys[0] == keys[1]
 
 
 def test_other_arguments_and_another_name_make_another_key(tmp_path: Path, answer_op: WriteOp) -> None:
@@ -140,7 +138,7 @@ def test_the_version_of_tvm_ffi_is_asked_for_where_no_one_folder_tells_it(
 @pytest.mark.parametrize("size", [0, 1, 65_536, 200_000])
 def test_a_file_of_any_length_is_read_whole(tmp_path: Path, size: int) -> None:
     (tmp_path / "file").write_bytes(content := bytes(index % 251 for index in range(size)))
-    read, status = key_module.read_file(str(tmp_path / "file"))
+    read, status = read_file(str(tmp_path / "file"))
     assert (read, status.st_size) == (content, size)
 
 
@@ -158,7 +156,7 @@ def test_a_missing_source_is_named_with_its_module(tmp_path: Path) -> None:
 
 class TestDifferences:
     def between(self, before: Key, after: Key) -> list[str]:
-        return differences(before.inputs, after.inputs)
+        return differences(before.inputs, after.inputs, after.project)
 
     def test_nothing_differs_from_itself(self, tmp_path: Path, answer_op: WriteOp) -> None:
         key = key_of(answer_op(tmp_path))
@@ -182,11 +180,10 @@ class TestDifferences:
     def test_a_new_version_of_kjit_is_named(
         self, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        before = key_of(answer_op(tmp_path))
+        before = key_of(answer_op(tmp_path)).inputs
+        version = kjit.__version__
         monkeypatch.setattr(kjit, "__version__", "99")
-        assert self.between(before, key_of(answer_op(tmp_path))) == [
-            f"kjit was {before.inputs['versions']['kjit']} and is 99"  # type: ignore[index]
-        ]
+        assert differences(before, key_of(answer_op(tmp_path)).inputs) == [f"kjit was {version} and is 99"]
 
     def test_a_compiler_that_is_used_or_no_longer_used_is_named(self) -> None:
         with_nvrtc = {"toolchain": {"NVRTC": {"path": "/usr/lib/libnvrtc.so", "version": "NVRTC 13.0"}}}

@@ -1,4 +1,4 @@
-"""kjit.runtime.recall: a request is served without a key as long as its key would be the same.
+"""kjit.runtime.manifest: a module is found without the compiling side as long as nothing has changed.
 
 One module is compiled. Each test has copies of its project and of its cache, of which the key finds the artifact.
 """
@@ -21,13 +21,13 @@ import pytest
 
 import kjit
 from kjit.engine import miss
-from kjit.engine.cache import recall_writer
-from kjit.engine.cache.artifact import write_record
+from kjit.engine.cache import toolchains
+from kjit.engine.cache.artifact import read_artifact, write_record
 from kjit.engine.cache.store import Store
 from kjit.engine.key import headers
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain, _discover
-from kjit.runtime import LAYOUT, load, recall
+from kjit.runtime import LAYOUT, load, manifest
 from kjit.spec import Spec, Target, Variant
 
 pytestmark = pytest.mark.usefixtures("records")
@@ -69,9 +69,8 @@ class Op:
         return Variant(Spec("answer", cpp_files=[self.source], extra_include_paths=[self.header.parent]), CPU)
 
     def find(self) -> str | None:
-        """The artifact that is recalled."""
-        name = recall.request(recall.words_of(self.variant), "cpu", str(self.cache))
-        return recall.find(name, str(self.cache))
+        """The artifact that is found by the times of all files."""
+        return manifest.find(self.variant, str(self.cache))
 
     def derive(self) -> str:
         """The artifact that the key finds."""
@@ -84,14 +83,15 @@ class Op:
         return answer
 
     @property
-    def record(self) -> Path:
-        (record,) = (self.cache / LAYOUT / "recalls").iterdir()
-        return record
+    def toolchain(self) -> Path:
+        """The file about its toolchain."""
+        (file,) = (self.cache / LAYOUT / manifest.TOOLCHAINS).iterdir()
+        return file
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Op:
-    folder = tmp_path_factory.mktemp("recall")
+    folder = tmp_path_factory.mktemp("manifest")
     op = Op(folder / "home")
     op.write()
     assert op.load() == 42
@@ -105,12 +105,12 @@ def unrecorded(built: Op, monkeypatch: pytest.MonkeyPatch) -> Op:
     if Toolchain.for_target(CPU).cxx.may_change:
         pytest.skip("the C++ compiler is a script that may run another one the next time: nothing is recalled")
     _discover.cache_clear()  # an earlier test may have found it with a cache that has gone since
-    monkeypatch.setattr(recall, "_SETTLING_NS", 0)
-    monkeypatch.setattr(recall_writer, "_is_own_code_known", lambda: True)  # who edits kjit runs its tests at once
+    monkeypatch.setattr(manifest, "_SETTLING_NS", 0)
+    monkeypatch.setattr(toolchains, "_is_own_code_known", lambda: True)  # who edits kjit runs its tests at once
     shutil.rmtree(built.home)
     shutil.copytree(built.home.with_name("built"), built.home)
     op = Op(built.home)
-    shutil.rmtree(op.cache / LAYOUT / "recalls", ignore_errors=True)
+    shutil.rmtree(op.cache / LAYOUT / manifest.TOOLCHAINS, ignore_errors=True)
     op.derive()  # renews the dates of headers in the artifact's record
     assert op.find() is None
     return op
@@ -133,7 +133,7 @@ def edit(path: Path, old: str, new: str) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-class TestWhatIsRecalled:
+class TestWhatIsFound:
     def test_the_module_is_loaded_without_its_key(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Key, "of", None)
         assert op.load() == 42
@@ -153,7 +153,7 @@ class TestWhatIsRecalled:
         assert f"answer cpu is in the cache: {op.derive()}" in caplog.text
 
     def test_it_counts_as_a_use(self, op: Op) -> None:
-        record = Path(op.derive(), "record.json")
+        record = Path(op.derive(), "record.jsonl")
         os.utime(record, (time.time() - 7200, time.time() - 7200))
         assert op.find() is not None
         assert time.time() - record.stat().st_mtime < 60
@@ -181,9 +181,7 @@ class TestWhatTurnsItAway:
                 lambda op: ((op.project / "more").mkdir(), (op.project / "more" / "extra.h").touch()),
                 id="file that __has_include asks for",
             ),
-            pytest.param(lambda op: (op.project / "pyproject.toml").unlink(), id="project without its file"),
-            pytest.param(lambda op: (op.source.parent / ".git").mkdir(), id="project in the project"),
-            pytest.param(lambda op: Path(op.derive(), "record.json").unlink(), id="record of the artifact gone"),
+            pytest.param(lambda op: Path(op.derive(), "record.jsonl").unlink(), id="record of the artifact gone"),
             pytest.param(lambda op: Path(op.derive(), "answer.so").unlink(), id="library gone"),
             pytest.param(lambda op: flip(Path(op.derive(), "answer.so"), 4000), id="library altered"),
             pytest.param(lambda op: os.truncate(Path(op.derive(), "answer.so"), 4000), id="library cut"),
@@ -201,7 +199,7 @@ class TestWhatTurnsItAway:
         miss.ensure_built(op.variant, build_directory=op.cache)
         assert op.find() == op.derive()
 
-    @pytest.mark.parametrize("name", recall.variables("cpu"))
+    @pytest.mark.parametrize("name", manifest.variables("cpu"))
     def test_a_variable_with_another_value(self, op: Op, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, f"{os.environ.get(name, '')}:/another".removeprefix(":"))
         assert op.find() is None
@@ -220,10 +218,10 @@ class TestWhatTurnsItAway:
             Spec("a", cpp_files=["/x"], cpp_wrappers=[("a", "f")]),
             Spec("a", cpp_files=["/x"], cpp_wrappers=[("b", "f")]),
         ]
-        names = {recall.request(recall.words_of(Variant(spec, CPU)), "cpu", "/cache") for spec in specs}
-        assert len(names) == len(specs)
+        digests = {manifest.module_digest(spec, "cpu", []) for spec in specs}
+        assert len(digests) == len(specs)
         cuda = Spec("a", cuda_files=["/x"])
-        assert recall.words_of(Variant(cuda, Target.cuda("8.0"))) != recall.words_of(Variant(cuda, Target.cuda("9.0a")))
+        assert manifest.module_digest(cuda, "cuda:8.0", []) != manifest.module_digest(cuda, "cuda:9.0a", [])
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -238,13 +236,13 @@ class TestWhatTurnsItAway:
     def test_another_kjit_cpu_or_tvm_ffi(
         self, op: Op, name: str, value: object, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(recall, name, lambda *_: value)
-        recall._here.cache_clear()
+        monkeypatch.setattr(manifest, name, lambda *_: value)
+        manifest._here.cache_clear()
         try:
             assert op.find() is None
         finally:
             monkeypatch.undo()
-            recall._here.cache_clear()
+            manifest._here.cache_clear()
 
     def test_a_compiler_that_comes_first_on_path_now(
         self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -259,35 +257,6 @@ class TestWhatTurnsItAway:
         assert unrecorded.find() is not None  # no program yet
         compiler.chmod(0o755)
         assert unrecorded.find() is None
-
-    def test_other_answers_of_the_compilers(
-        self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        shared = Path(os.environ["KJIT_CACHE_DIR"], LAYOUT, "compilers.json")
-        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "own"))  # other tests use the memo in the shared cache
-        memo = tmp_path / "own" / LAYOUT / "compilers.json"
-        memo.parent.mkdir(mode=0o700, parents=True)
-        shutil.copy2(shared, memo)
-        miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
-        assert unrecorded.find() is not None
-        before = memo.read_text()
-        document = json.loads(before)
-        of_cxx = document["programs"][str(Toolchain.for_target(CPU).cxx.path)]
-        of_cxx["another question"] = ["answer"]
-        memo.write_text(json.dumps(document))
-        assert unrecorded.find() == unrecorded.derive()
-        # If the compiler is a script, the programs that it starts are part of the question.
-        (features,) = (question for question in of_cxx if question.startswith("features"))
-        of_cxx[features] = ["other"]
-        memo.write_text(json.dumps(document))
-        assert unrecorded.find() is None
-        for text in ("", "{}", '{"programs": []}', '{"programs": {}}'):
-            memo.write_text(text)
-            assert unrecorded.find() is None
-        memo.unlink()
-        assert unrecorded.find() is None
-        memo.write_text(before)
-        assert unrecorded.find() == unrecorded.derive()
 
     def test_a_link_to_another_compiler(self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         gxx = shutil.which("g++")
@@ -307,8 +276,8 @@ class TestWhoMayChangeIt:
     @staticmethod
     def parts(op: Op) -> list[Path]:
         artifact = Path(op.derive())
-        inside = [artifact, artifact / "record.json", artifact / "answer.so", *artifact.parents[:5]]
-        return [*inside, op.record, op.record.parent]
+        inside = [artifact, artifact / "record.jsonl", artifact / "answer.so", *artifact.parents[:5]]
+        return [*inside, op.toolchain, op.toolchain.parent]
 
     @pytest.mark.parametrize("index", range(10))
     @pytest.mark.parametrize("right", [0o020, 0o002])
@@ -324,7 +293,7 @@ class TestWhoMayChangeIt:
         assert op.find() is None
 
     def test_nor_is_all_of_a_cache_of_another_user(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(recall, "own_users", lambda: (54321,))
+        monkeypatch.setattr(manifest, "own_users", lambda: (54321,))
         assert op.find() is None
 
     @pytest.mark.parametrize("index", [0, 1, 2, 3, 4, 5, 6, 8, 9])
@@ -350,51 +319,40 @@ def flip(path: Path, position: int) -> None:
 class TestRecords:
     @pytest.mark.parametrize("position", [0, 7, 8, 20, 60, 100, 300, -1])
     def test_one_that_was_altered_is_none(self, op: Op, position: int) -> None:
-        flip(op.record, position)
+        flip(op.toolchain, position)
         assert op.find() is None
         assert op.load() == 42
         assert op.find() == op.derive()
 
     @pytest.mark.parametrize("content", [b"", b"00000000", b"x" * 500, b"00000000N"])
     def test_nor_is_garbage(self, op: Op, content: bytes) -> None:
-        op.record.write_bytes(content)
+        op.toolchain.write_bytes(content)
         assert op.find() is None
-        assert recall_writer.sweep(str(op.cache)) == len(content)
 
-    def test_one_of_another_request_or_form_is_none(self, op: Op) -> None:
-        name, content = op.record.name, op.record.read_bytes()
-        assert recall.unsealed(content, name) is not None
-        assert recall.unsealed(content, "0" * 32) is None
-        fields = recall.unsealed(content, name)
-        assert fields is not None
-        for form in (recall.FORMAT + 1, "1"):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(recall, "FORMAT", form)
-                other = recall.sealed(fields, name)
-            assert recall.unsealed(other, name) is None
-
-    def test_one_with_other_fields_is_none(self, op: Op) -> None:
-        for fields in ([], [1, 2], ["a/b"] * 9):
-            op.record.write_bytes(recall.sealed(fields, op.record.name))
-            assert op.find() is None
+    def test_one_of_another_question_or_form_is_none(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+        name, content = op.toolchain.name, op.toolchain.read_bytes()
+        assert manifest.unsealed(content, name) is not None
+        assert manifest.unsealed(content, "0" * 32) is None
+        monkeypatch.setattr(manifest, "FORMAT", manifest.FORMAT + 1)
+        assert manifest.unsealed(content, name) is None
+        assert op.find() is None
 
     def test_the_same_one_is_not_written_again(self, op: Op) -> None:
-        before = op.record.stat()
+        before = op.toolchain.stat()
         miss.ensure_built(op.variant, build_directory=op.cache)
-        assert op.record.stat() == before
+        assert op.toolchain.stat() == before
 
     def test_it_has_no_date_of_a_header_if_the_date_is_too_recent(
         self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # As on a disk whose dates are whole seconds: the content is compared each time.
-        for module in (headers, recall):
-            monkeypatch.setattr(module, "telling", lambda _: recall.YOUNG)
-        os.utime(unrecorded.header)
+        monkeypatch.setattr(manifest, "telling", lambda _: manifest.YOUNG)
+        monkeypatch.setattr(headers, "telling", lambda _: manifest.YOUNG)
         artifact = Path(unrecorded.derive())
-        document = json.loads((artifact / "record.json").read_text())
-        rows = document["reads"]["headers"]
-        young = [[anchor, path, size, inode, 0, hash_] for anchor, path, size, inode, _, hash_ in rows]
-        write_record(artifact, document | {"reads": document["reads"] | {"headers": young}})
+        record = dict(read_artifact(str(artifact)).record)  # type: ignore[union-attr]
+        reads: Any = record["reads"]
+        reads["headers"][3] = [manifest.YOUNG] * len(reads["headers"][3])
+        write_record(artifact, record)
         miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
         assert unrecorded.find() is not None
         os.utime(unrecorded.header)
@@ -419,24 +377,18 @@ class TestRecords:
         script.chmod(0o755)
         monkeypatch.setenv("CXX", str(script))
         assert unrecorded.load() == 42
-        assert not (unrecorded.cache / LAYOUT / "recalls").exists()
-
-    def test_there_is_none_for_a_file_of_options(self, unrecorded: Op) -> None:
-        options = unrecorded.project / "options.txt"
-        options.write_text("-DX=1")
-        spec = Spec("answer", cpp_files=[unrecorded.source], extra_cflags=[f"@{options}"])
-        assert recall_writer._has_files_of_options(spec, Toolchain.for_target(CPU))
+        assert not (unrecorded.cache / LAYOUT / manifest.TOOLCHAINS).exists()
 
     def test_there_is_none_where_kjit_itself_has_changed(self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(recall_writer, "_is_own_code_known", lambda: False)
+        monkeypatch.setattr(toolchains, "_is_own_code_known", lambda: False)
         miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)
-        assert not (unrecorded.cache / LAYOUT / "recalls").exists()
+        assert not (unrecorded.cache / LAYOUT / manifest.TOOLCHAINS).exists()
 
     def test_own_code_is_known_that_is_older_than_the_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        is_known = recall_writer._is_own_code_known.__wrapped__
-        newest = max(ctime_ns for *_, ctime_ns in recall.code_states())
+        is_known = toolchains._is_own_code_known.__wrapped__
+        newest = max(ctime_ns for *_, ctime_ns in manifest.code_states())
         for started_ns, known in ((newest, False), (newest + 1_000_000_000, False), (newest + 3_000_000_000, True)):
-            monkeypatch.setattr(recall_writer, "STARTED_NS", started_ns)
+            monkeypatch.setattr(toolchains, "STARTED_NS", started_ns)
             assert is_known() == known
 
     def test_a_cache_that_cannot_be_written_goes_without(
@@ -445,32 +397,22 @@ class TestRecords:
         def refuse(folder: Path) -> None:
             raise PermissionError(13, "Read-only file system", str(folder))
 
-        monkeypatch.setattr(recall_writer, "make_private", refuse)
+        monkeypatch.setattr(toolchains, "make_private", refuse)
         with caplog.at_level(logging.DEBUG, "kjit"):
             assert unrecorded.load() == 42
-        assert "answer cpu is not recorded for recall" in caplog.text
-        assert not (unrecorded.cache / LAYOUT / "recalls").exists()
+        assert "the toolchain for cpu is not kept" in caplog.text
+        assert not (unrecorded.cache / LAYOUT / manifest.TOOLCHAINS).exists()
 
-    def test_there_are_not_more_than_some_thousands(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
-        folder = op.record.parent
-        monkeypatch.setattr(recall_writer, "MOST_RECORDS", 8)
+    def test_there_are_not_more_than_some_hundreds(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder = op.toolchain.parent
+        monkeypatch.setattr(toolchains, "MOST_KEPT", 8)
         for number in range(8):
             (folder / f"{number:032x}").touch()
             os.utime(folder / f"{number:032x}", (number, number))
-        (folder / "mine.txt").touch()
-        recall_writer._write(str(op.cache), "f" * 32, b"new")
+        toolchains._write(str(op.cache), "f" * 32, b"new")
         left = sorted(path.name for path in folder.iterdir())
-        assert "f" * 32 in left and "mine.txt" in left and f"{0:032x}" not in left
+        assert "f" * 32 in left and f"{0:032x}" not in left
         assert len(left) <= 8
-
-    def test_those_of_artifacts_that_are_gone_are_swept(self, op: Op) -> None:
-        store = Store.open(op.cache)
-        assert store.recalls_size() == op.record.stat().st_size
-        assert store.sweep_recalls() == 0
-        (entry,) = store.entries()
-        store.remove(entry)
-        assert store.sweep_recalls() > 0
-        assert list((op.cache / LAYOUT / "recalls").iterdir()) == []
 
 
 class TestCopies:
@@ -498,7 +440,7 @@ def traced(target: str, source: Path, include: Path) -> dict[str, Any]:
     from kjit.engine import miss
     from kjit.engine.key.key import Key
     from kjit.engine.toolchain.toolchain import Toolchain, _discover
-    from kjit.runtime import recall
+    from kjit.runtime import manifest
     from kjit.spec import Spec, Target, Variant
     target = {{"cpu": Target.cpu(), "sim": Target.sim(), "cuda": Target.cuda("9.0a")}}[{target!r}]
     files = {{"cpp_files" if target.side == "cpu" else "cuda_files": [{str(source)!r}]}}
@@ -522,11 +464,11 @@ def traced(target: str, source: Path, include: Path) -> dict[str, Any]:
     trace(builtins, "open")
     os._Environ.__getitem__ = get_and_note
     toolchain = Toolchain.for_target(variant.target)
-    key = Key.of(variant, toolchain)
+    Key.of(variant, toolchain)
     os._Environ.__getitem__ = get
-    noted = [look[1] for look in (*toolchain.looks(), *key.anchors.asked)]
+    noted = [look[1] for look in toolchain.looks()]
     print(json.dumps({{"asked": sorted(asked), "named": sorted(named), "noted": noted,
-                       "variables": recall.variables(target.kind)}}))
+                       "variables": manifest.variables(target.kind)}}))
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True)
     document: dict[str, Any] = json.loads(done.stdout)
@@ -557,7 +499,7 @@ def test_a_record_asks_all_that_a_key_is_derived_from(target: str, tmp_path: Pat
     # Of links on the way to a file that is noted, its inode tells when they lead elsewhere.
     files = set(map(os.path.realpath, found["noted"]))
     packages = Path(kjit.__file__).parent
-    tvm_ffi = recall.tvm_ffi_home()
+    tvm_ffi = manifest.tvm_ffi_home()
     assert tvm_ffi is not None
     cache = os.environ["KJIT_CACHE_DIR"]
     unexpected = [
@@ -572,48 +514,6 @@ def test_a_record_asks_all_that_a_key_is_derived_from(target: str, tmp_path: Pat
     assert set(found["named"]) - set(found["variables"]) == set()
 
 
-class TestHeaders:
-    """A thousand headers as a few objects."""
-
-    @staticmethod
-    def rows(*paths: Path) -> list[tuple[str, int, int, int, str]]:
-        found = [(str(path), path.stat()) for path in paths]
-        return [(path, status.st_size, status.st_ino, status.st_ctime_ns, "hash") for path, status in found]
-
-    @pytest.fixture
-    def headers(self, tmp_path: Path) -> list[Path]:
-        paths = [tmp_path / "a" / "one.h", tmp_path / "b" / "two.h", tmp_path / "a" / "three.h"]
-        for path in paths:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(path.name)
-        return paths
-
-    def test_unchanged_ones_of_several_folders_are_the_same(self, headers: list[Path]) -> None:
-        names, states, recent = recall.packed(self.rows(*headers))
-        assert (len(names), len(states), recent) == (4, 3 * 3 * 8, ())
-        assert recall.are_same_headers(names, states)
-
-    @pytest.mark.parametrize("number", range(3))
-    @pytest.mark.parametrize("field", [1, 2, 3])
-    def test_each_number_of_each_is_compared(self, headers: list[Path], number: int, field: int) -> None:
-        rows = self.rows(*headers)
-        altered: Any = [*rows[number]]
-        altered[field] += 1
-        rows[number] = tuple(altered)
-        names, states, _ = recall.packed(rows)
-        assert not recall.are_same_headers(names, states)
-
-    def test_one_whose_time_is_recent_is_apart_with_its_hash(self, headers: list[Path]) -> None:
-        path, size, inode, _, hash_ = self.rows(*headers)[0]
-        assert recall.packed([(path, size, inode, recall.YOUNG, hash_)]) == ((), b"", (path, size, hash_))
-
-    @pytest.mark.parametrize("states", [b"", b"\0" * 8])
-    def test_missing_and_superfluous_numbers_are_not_the_same(self, headers: list[Path], states: bytes) -> None:
-        names, _, _ = recall.packed(self.rows(*headers))
-        assert not recall.are_same_headers(names, states)
-        assert not recall.are_same_headers((), b"\0" * 8)
-
-
 def test_all_code_that_derives_keys_is_compared(tmp_path: Path) -> None:
     (tmp_path / "op.cpp").write_text("void run() {}\n")
     script = """
@@ -621,14 +521,14 @@ def test_all_code_that_derives_keys_is_compared(tmp_path: Path) -> None:
         import kjit
         from kjit.engine.key.key import Key
         from kjit.engine.toolchain.toolchain import Toolchain, _discover
-        from kjit.runtime import recall
+        from kjit.runtime import manifest
         from kjit.spec import Spec, Target, Variant
 
         target = Target.cpu()
         spec = Spec("op", cpp_files=[sys.argv[1]], cpp_wrappers=["run"])
         Key.of(Variant(spec, target), Toolchain.for_target(target)).key1
         home = os.path.dirname(kjit.__file__)
-        compared = {name for name, *_ in recall.code_states()}
+        compared = {name for name, *_ in manifest.code_states()}
         loaded = (module.__file__ for name, module in sys.modules.items() if name.startswith("kjit"))
         print(*sorted({os.path.relpath(file, home) for file in loaded} - compared))
     """

@@ -1,4 +1,4 @@
-"""kjit.engine.key.include_names: names in sources that may refer to a file which does not exist yet."""
+"""kjit.engine.key.names: names in sources that may refer to a file which does not exist yet."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.key.include_names import Names, names_in
-from kjit.engine.key.macros import Definitions, definitions_in
+from kjit.engine.key.names import Names, definitions_in, directives_in, names_in
 
 # Each legal way to ask for `late.h`, and whether the text contains the name.
 FORMS = {
@@ -34,10 +33,8 @@ FORMS = {
 }
 
 
-def names(text: str, *flags: str, others: str = "") -> Names:
-    defined = definitions_in(flags)
-    definitions = Definitions([text.encode(), others.encode(), defined])
-    return names_in({"/project/a.h": text.encode()}, {"/usr/include/b.h": others.encode()}, defined, definitions)
+def names(text: str, *flags: str) -> Names:
+    return names_in({"/project/a.h": directives_in(text.encode())}, definitions_in(flags))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -68,11 +65,9 @@ def test_a_macro_of_a_flag_counts(flag: str) -> None:
     assert (found.asked, found.is_known) == (("late.h",), True)
 
 
-def test_a_macro_of_somebody_else_s_header_counts_and_what_that_asks_for_itself() -> None:
-    header = "#define THEIR_HAS_INCLUDE(x) __has_include(x)\n#if THEIR_HAS_INCLUDE(<tbb/tbb.h>)\n"
-    assert names("#if THEIR_HAS_INCLUDE(<late.h>)", others=header).asked == ("late.h",)
-    assert names("#if THEIR_HAS_INCLUDE(<late.h>)", others=header).by_others == ("tbb/tbb.h",)
-    assert not names("#if THEIR_HAS_INCLUDE(NAME)", others=header).is_known
+def test_a_macro_of_another_header_is_recognised_by_its_name() -> None:
+    assert names("#if THEIR_HAS_INCLUDE(<late.h>)").asked == ("late.h",)
+    assert not names("#if THEIR_HAS_INCLUDE(NAME)").is_known
 
 
 @pytest.mark.parametrize(
@@ -97,5 +92,5 @@ def test_a_comment_in_a_text_is_none() -> None:
 
 def test_names_with_parent_folders_have_the_folder_that_they_start_from() -> None:
     found = names('#include "../inc/a.h"\n#if __has_include(<x/../../late.h>)\n#include "plain.h"')
-    assert found.climbing == (("/project", "x/../../late.h"), ("/project", "../inc/a.h"))
-    assert found.included == (("/project", "../inc/a.h"), ("/project", "plain.h"))
+    assert found.climbing == (("/project", "../inc/a.h"), ("/project", "x/../../late.h"))
+    assert ("/project", "plain.h") in found.named
