@@ -33,7 +33,7 @@ Role = Literal["c++", "nvcc"]
 
 _INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
 _CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
-_FOR_C = re.compile(r"(?P<before>(?:.*-)?)(?P<driver>gcc|clang|cc)(?P<after>(?:-[\d.]+)?)")
+_FOR_C = re.compile(r"(?:.*-)?(?P<driver>gcc|clang|cc)(?:-[\d.]+)?")
 _ASK_TIMEOUT_S = 60
 
 
@@ -337,10 +337,9 @@ def _refuse_for_c(named: str, path: Path) -> None:
         match = _FOR_C.fullmatch(name)
         if match is not None and not (match["driver"] == "clang" and name != path.name):
             driver = {"gcc": "g++", "clang": "clang++", "cc": "c++"}[match["driver"]]
-            instead = f"{match['before']}{driver}{match['after']}"
             raise ToolchainError(
                 f"CXX is '{named}', which is a compiler for C: it does not link with C++'s library.",
-                hint=f"set CXX to the one for C++: {os.path.join(os.path.dirname(named), instead)}",
+                hint=f"set CXX to the one for C++: {path.with_name(name.replace(match['driver'], driver))}",
             )
 
 
