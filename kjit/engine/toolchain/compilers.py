@@ -117,6 +117,7 @@ class Traits(NamedTuple):
         variables_per_module: each library has variables of its own, also those of templates.
         volatile_is_no_race: for ThreadSanitizer, accesses of volatile variables do not race.
         accepts_unused: no warning about flags without effect.
+        takes_host_halves: it compiles the host halves of CUDA units, and has the builtins that NVRTC has in the others.
         quiet_about_cpu: no warning about the compiler's own detection of this CPU, which clang has with AVX10, in each
             compile; the release that has the flag comes first.
     """
@@ -129,6 +130,7 @@ class Traits(NamedTuple):
     variables_per_module: tuple[str, ...] = ()
     volatile_is_no_race: tuple[str, ...] = ()
     accepts_unused: tuple[str, ...] = ()
+    takes_host_halves: bool = False
     quiet_about_cpu: tuple[tuple[int, int], tuple[str, ...]] = ((0, 0), ())
 
 
@@ -426,6 +428,7 @@ TRAITS: Mapping[Family, Traits] = {
         keeps_copy_loops=("-fno-tree-loop-distribute-patterns",),
         variables_per_module=("-fno-gnu-unique",),
         volatile_is_no_race=("--param", "tsan-distinguish-volatile=1"),
+        takes_host_halves=True,
     ),
     "clang": Traits(
         r"clang version (\d+)\.(\d+)",

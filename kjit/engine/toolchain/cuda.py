@@ -272,14 +272,9 @@ def wheel_versions(home: Path) -> dict[str, str]:
         folders = looks.names_in(home.parent.parent)
     except OSError:
         return {}
-    versions = {}
-    folders = [folder for folder in folders if folder.startswith("nvidia_") and folder.endswith(".dist-info")]
-    for name in (*_COMPILER_WHEELS, *_HEADER_WHEELS):
-        stem = name.replace("-", "_")
-        for folder in folders:
-            if folder.startswith(f"{stem}-"):
-                versions[name] = folder[len(stem) + 1 : -len(".dist-info")]
-    return versions
+    matches = [match for match in map(re.compile(r"(nvidia_\w+)-(.+)\.dist-info").fullmatch, folders) if match]
+    versions = {match[1].replace("_", "-"): match[2] for match in matches}
+    return {name: versions[name] for name in (*_COMPILER_WHEELS, *_HEADER_WHEELS) if name in versions}
 
 
 def _minor(version: str) -> str:

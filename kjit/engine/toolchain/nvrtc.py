@@ -105,7 +105,7 @@ def find_nvrtc(version: tuple[int, int], folders: Iterable[Path], host: Compiler
         NoCudaError: there is none.
         ToolchainError: there is only one of another release, or it is too old, or `host` is not g++.
     """
-    if host is not None and host.family != "gcc":
+    if host is not None and not host.traits.takes_host_halves:
         # NVRTC lacks clang's builtins, which headers use; clang rejects assembly for GPUs in the host half.
         raise ToolchainError(
             f"NVRTC compiles CUDA sources with g++ only, and the C++ compiler is {host.label} ('{host.path}').",
