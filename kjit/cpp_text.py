@@ -26,7 +26,7 @@ MARKER = r'# (?P<line>\d+) "(?P<file>(?:\\.|[^"\\])*)"(?P<flags>.*)'
 PROSE = re.compile(rf"{COMMENT}|(?<![\w$])(?P<number>{NUMBER})|(?P<literal>{LITERAL})")
 """Comments and literals; and numbers, whose quotes begin no literal."""
 
-_PROSE_OR_DIRECTIVE = re.compile(rf"{PROSE.pattern}|^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
+_DIRECTIVE = r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*"
 
 
 def blanked(text: str, *, directives: bool = True) -> str:
@@ -39,4 +39,5 @@ def blanked(text: str, *, directives: bool = True) -> str:
     def blank(match: re.Match[str]) -> str:
         return match[0] if match["number"] else re.sub(r"[^\n]", " ", match[0])
 
-    return (_PROSE_OR_DIRECTIVE if directives else PROSE).sub(blank, text)
+    pattern = re.compile(f"{PROSE.pattern}|{_DIRECTIVE}", re.MULTILINE) if directives else PROSE
+    return pattern.sub(blank, text)

@@ -51,11 +51,14 @@ WRAPPED = (
 
 _ROOT = Path(__file__).resolve().parents[3]
 
-PROGRAMS = tuple(
-    str(_ROOT / "kjit" / "engine" / "compile" / f"{name}.py")
-    for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "kind", "precompiled")
+PROGRAMS = (
+    str(_ROOT / "kjit" / "cpp_text.py"),
+    *(
+        str(_ROOT / "kjit" / "engine" / "compile" / f"{name}.py")
+        for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "kind", "precompiled")
+    ),
 )
-"""The programs that cut, compile and join the halves of a CUDA unit."""
+"""The programs that cut, compile and join the halves of a CUDA unit, and what they import."""
 
 _PACKAGE = re.compile(r"nvidia_cuda_nvrtc(?:_cu\d+)?-(\d+)\.(\d+)\.(\d+)\.dist-info")
 _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
