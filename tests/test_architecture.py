@@ -35,6 +35,12 @@ def test_the_picture_is_that_of_the_code(imports: list[Import]) -> None:
     assert architecture.drawn(PAGE, architecture.picture(imports)) == PAGE, "python tools/architecture.py --fix"
 
 
+def test_no_part_has_more_lines_than_its_budget() -> None:
+    sizes = architecture.sizes()
+    assert sizes.keys() == architecture.BUDGET.keys()
+    assert [kind for kind, lines in sizes.items() if lines > architecture.BUDGET[kind] or lines == 0] == []
+
+
 def test_every_python_file_that_the_page_lists_is_there() -> None:
     listed = set(re.findall(r"\b(\w+\.py)\b", PAGE[PAGE.index("\n## Modules") : PAGE.index("\n## Why kjit writes")]))
     assert listed - {path.name for path in (ROOT / "kjit").rglob("*.py")} == set()

@@ -1,9 +1,10 @@
-"""The dependency rules between the parts of kjit, and their picture in docs/architecture.md.
+"""The dependency rules between the parts of kjit, their picture in docs/architecture.md, and the lines of each part.
 
-    python tools/architecture.py [--fix]
+    python tools/architecture.py [--fix | --sizes]
 
 The imports are read from the code. An import inside a function is one on demand; an import for type checkers is
-ignored. Ends with status 1 if a rule is broken, or if the picture differs from the code (`--fix` draws it again).
+ignored. Ends with status 1 if a rule is broken, if the picture differs from the code (`--fix` draws it again), or if a
+part has more lines than its budget. `--sizes` prints the lines and the budgets.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import ast
 import graphlib
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +40,16 @@ _PARTS |= dict.fromkeys(
 )
 # The way up, on demand: a program that only runs kernels does not load what compiles them.
 ON_DEMAND = {("runtime", "engine")}
+
+# Lines that each kind of file may have in all. A change that needs more deletes something, or says why it is worth more.
+BUDGET = {
+    "kjit, Python": 0,
+    "of that, kjit/engine": 0,
+    "kjit, C++": 0,
+    "tests": 0,
+    "docs": 0,
+}
+_CXX = ("", ".cpp", ".cu", ".cuh", ".h", ".hpp")
 
 
 class Import(NamedTuple):
@@ -138,12 +149,37 @@ def drawn(text: str, chart: str) -> str:
     return re.sub(r"(^```mermaid\n).*?(?=^```$)", lambda found: found[1] + chart, text, flags=re.MULTILINE | re.DOTALL)
 
 
+def sizes() -> dict[str, int]:
+    """The lines of each kind of file in `BUDGET`."""
+    python = modules_in(ROOT / "kjit").values()
+    folders = ("include", "csrc", "compat")
+    cxx = (path for folder in folders for path in (ROOT / "kjit" / folder).rglob("*") if path.suffix in _CXX)
+    tests = (path for path in (ROOT / "tests").rglob("*") if path.suffix in (".py", *_CXX[1:]))
+    counted: dict[str, Iterable[Path]] = {
+        "kjit, Python": python,
+        "of that, kjit/engine": (path for path in python if (ROOT / "kjit" / "engine") in path.parents),
+        "kjit, C++": cxx,
+        "tests": tests,
+        "docs": (ROOT / "docs").rglob("*.md"),
+    }
+    return {kind: sum(_lines(path) for path in paths if path.is_file()) for kind, paths in counted.items()}
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
 def main() -> int:
-    if sys.argv[1:] not in ([], ["--fix"]):
+    if sys.argv[1:] not in ([], ["--fix"], ["--sizes"]):
         print(__doc__)
         return 2
+    lines = sizes()
+    if sys.argv[1:] == ["--sizes"]:
+        print("\n".join(f"{kind:<24}{count:>8,}{BUDGET[kind]:>8,}" for kind, count in lines.items()))
+        return 0
     imports = imports_of(modules_in(ROOT / "kjit"))
     wrong = violations(imports)
+    wrong += [f"{kind}: {n} lines, and {BUDGET[kind]} are allowed" for kind, n in lines.items() if n > BUDGET[kind]]
     if around := circle(imports):
         wrong.append(f"these import each other: {' -> '.join(around)}")
     text = PAGE.read_text("utf-8")

@@ -36,6 +36,7 @@ import tvm_ffi
 import tvm_ffi.libinfo
 
 from kjit.errors import CompileError, KjitError
+from kjit.runtime import LAYOUT
 from kjit.runtime.load import load_variant
 from kjit.spec import Spec, Target, Variant
 
@@ -411,7 +412,7 @@ class World:
         return f"truncate {path}"
 
     def forget(self) -> str:
-        folders = [path for path in (self.cache / "v1").glob("*") if path.name not in ("support", "locks")]
+        folders = [path for path in (self.cache / LAYOUT).glob("*") if path.name not in ("support", "locks")]
         if not folders:
             return "nothing"
         path = self.rng.choice(folders)

@@ -348,8 +348,8 @@ def _in_new_process(
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         said = (done.stderr + done.stdout).splitlines()
-        telling = [line for line in said if re.search(r"\berror\b", line)] or said[-1:]
-        raise _FailedError("\n    ".join(telling[:3]))
+        errors = [line for line in said if re.search(r"\berror\b", line)] or said[-1:]
+        raise _FailedError("\n    ".join(errors[:3]))
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 

@@ -172,8 +172,8 @@ def _build_here(fields: str, arch: str) -> None:
 
 def _first_error(message: str) -> str:
     lines = [line.strip() for line in message.splitlines()]
-    telling = [line for line in lines if re.search(r"\berror\b|undefined|cannot|No such file", line)]
-    return (telling or lines)[0][:300]
+    errors = [line for line in lines if re.search(r"\berror\b|undefined|cannot|No such file", line)]
+    return (errors or lines)[0][:300]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 STARTED_NS = time.time_ns()
 """When this process imported kjit, before anything of `kjit.engine`."""
 
-LAYOUT = "v1"
+LAYOUT = "v2"
 """The folder in a cache for everything compiled, named by the version of the layout. A kjit with another layout does
 not see it."""
 

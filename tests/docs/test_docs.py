@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -40,49 +38,20 @@ def page(name: str) -> Page:
     return read_page(PAGES[name], name)
 
 
-class PageRuns:
-    """The runs of the pages, side by side: each is a thread that mostly waits for the commands of its page."""
-
-    def __init__(self, folder: Path, shared_cache: Path) -> None:
-        self.folder = folder
-        self.shared_cache = shared_cache
-        self.pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-        self.runs: dict[str, Future[None]] = {}
-
-    def start(self, name: str) -> Future[None]:
-        if name not in self.runs:
-            self.runs[name] = self.pool.submit(self._run, name)
-        return self.runs[name]
-
-    def _run(self, name: str) -> None:
-        folder = self.folder / name.replace("/", "-")
-        folder.mkdir()
-        begin(folder / "cache", self.shared_cache)
-        with runner(folder / "page", folder / "cache") as page_runner:
-            for block in page(name).blocks:
-                page_runner.run(block)
-
-
 @pytest.fixture(scope="module")
-def page_runs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, _shared_cache: Path
-) -> Iterator[PageRuns]:
-    """All pages that are to be tested start here; a worker of pytest-xdist does not know which will be its own."""
+def filled_cache(_shared_cache: Path) -> Path:
     warm_up(simulator=True)
-    runs = PageRuns(tmp_path_factory.mktemp("pages"), _shared_cache)
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        for item in request.session.items:
-            if isinstance(item, pytest.Function) and "page_runs" in item.fixturenames:
-                runs.start(str(item.callspec.params["name"]))
-    yield runs
-    runs.pool.shutdown(cancel_futures=True)
+    return _shared_cache
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in EVERY_NIGHT else []) for name in PAGES]
 )
-def test_everything_on_the_page_runs_and_prints_what_it_says(name: str, page_runs: PageRuns) -> None:
-    page_runs.start(name).result()
+def test_everything_on_the_page_runs_and_prints_what_it_says(name: str, filled_cache: Path, tmp_path: Path) -> None:
+    begin(tmp_path / "cache", filled_cache)
+    with runner(tmp_path / "page", tmp_path / "cache") as page_runner:
+        for block in page(name).blocks:
+            page_runner.run(block)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -157,19 +126,13 @@ COMMANDS = dict(commands(PROGRAM))
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_every_option_of_the_command_is_in_the_section_about_it(words: str) -> None:
+def test_the_section_about_a_command_runs_it_and_has_every_option(words: str) -> None:
     sections = page("docs/commands.md").sections
     about = next((text for title, text in sections.items() if words in title.split(", ")), None)
     assert about is not None, f"docs/commands.md has no heading '{words}'"
+    assert re.search(rf"^\$ (?:.* )?{words}\b", about, re.MULTILINE)
     options = [option for each in COMMANDS[words].params for option in each.opts if option.startswith("-")]
     assert [option for option in options if f"`{option}" not in about] == []
-
-
-@pytest.mark.parametrize("words", COMMANDS)
-def test_the_section_about_a_command_runs_it(words: str) -> None:
-    sections = page("docs/commands.md").sections
-    about = next((text for title, text in sections.items() if words in title.split(", ")), "")
-    assert re.search(rf"^\$ (?:.* )?{words}\b", about, re.MULTILINE)
 
 
 def test_every_option_of_the_program_itself_is_on_the_page_about_commands() -> None:
@@ -230,21 +193,25 @@ def test_every_extra_that_a_page_names_exists() -> None:
     assert named - set(extras) == set()
 
 
-def test_dots_stand_for_lines_and_for_parts_of_a_line() -> None:
-    assert matches("one\n...\nfour\n", "one\ntwo\nthree\nfour\n")
-    assert matches("...\nbuilt ... in ... s\n", "built scale in 0.3 s\n")
-    assert not matches("one\n...\nfour\n", "one\ntwo\nthree\n")
-
-
-def test_figures_may_vary_only_where_the_page_says_so() -> None:
-    shown, printed = "scale  cpu  built  0.6  41.3 KiB\n", "scale  cpu  built  12.0  9.1 KiB\n"
-    assert matches(shown, printed, figures_vary=True)
-    assert not matches(shown, printed)
-    assert not matches(shown, "scale  cuda  built  0.6  41.3 KiB\n", figures_vary=True)
-    assert matches("used 12 s, 980 B\n", "used 2 m, 1.0 KiB\n", figures_vary=True)
-    assert not matches("2 modules\n", "3 ops\n", figures_vary=True)
-    assert matches("cpu  gcc 12.2\n", "cpu  clang 19.1\n", figures_vary=True)
-    assert not matches("sm_90a  NVRTC 13.0\n", "sm_90a  nvcc 13.0\n", figures_vary=True)
+@pytest.mark.parametrize(
+    ("shown", "printed", "equal", "with_figures"),
+    [
+        ("one\n...\nfour\n", "one\ntwo\nthree\nfour\n", True, True),
+        ("...\nbuilt ... in ... s\n", "built scale in 0.3 s\n", True, True),
+        ("one\n...\nfour\n", "one\ntwo\nthree\n", False, False),
+        ("scale  cpu  built  0.6  41.3 KiB\n", "scale  cpu  built  12.0  9.1 KiB\n", False, True),
+        ("scale  cpu  built  0.6  41.3 KiB\n", "scale  cuda  built  0.6  41.3 KiB\n", False, False),
+        ("used 12 s, 980 B\n", "used 2 m, 1.0 KiB\n", False, True),
+        ("2 modules\n", "3 ops\n", False, False),
+        ("cpu  gcc 12.2\n", "cpu  clang 19.1\n", False, True),
+        ("sm_90a  NVRTC 13.0\n", "sm_90a  nvcc 13.0\n", False, False),
+    ],
+)
+def test_dots_stand_for_anything_and_figures_vary_where_the_page_says_so(
+    shown: str, printed: str, equal: bool, with_figures: bool
+) -> None:
+    assert matches(shown, printed) == equal
+    assert matches(shown, printed, figures_vary=True) == with_figures
 
 
 def test_a_comment_that_means_nothing_is_an_error(tmp_path: Path) -> None:
@@ -268,20 +235,16 @@ def test_a_diff_changes_the_lines_that_it_shows_and_no_others() -> None:
         change("a\n", "a\n")
 
 
-def test_output_that_is_not_on_the_page_is_noticed(tmp_path: Path, cache_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("$ echo one\ntwo\n", r"page\.md:2: \$ echo one\nprints something else"), ("$ false\n", "ends with 1")],
+)
+def test_another_output_or_exit_status_than_on_the_page_is_noticed(
+    tmp_path: Path, cache_dir: Path, text: str, error: str
+) -> None:
     path = tmp_path / "page.md"
-    path.write_text("```console\n$ echo one\ntwo\n```\n")
-    with (
-        runner(tmp_path / "page", cache_dir) as page_runner,
-        pytest.raises(AssertionError, match=r"page\.md:2: \$ echo one\nprints something else"),
-    ):
-        page_runner.run(read_page(path, "page.md").blocks[0])
-
-
-def test_an_exit_status_that_is_not_on_the_page_is_noticed(tmp_path: Path, cache_dir: Path) -> None:
-    path = tmp_path / "page.md"
-    path.write_text("```console\n$ false\n```\n")
-    with runner(tmp_path / "page", cache_dir) as page_runner, pytest.raises(AssertionError, match="ends with 1"):
+    path.write_text(f"```console\n{text}```\n")
+    with runner(tmp_path / "page", cache_dir) as page_runner, pytest.raises(AssertionError, match=error):
         page_runner.run(read_page(path, "page.md").blocks[0])
 
 
@@ -312,13 +275,10 @@ def test_a_comment_of_a_header_is_shown_below_its_declarations(tmp_path: Path) -
     (tmp_path / "half.h").write_text("""// What it is for.
 //
 //   half(x);  // as C++
-//
-// See <kjit/a.h>.
 
 namespace kjit {
 
-/// Half of `x`:
-/// - rounded down.
+/// Half of `x`.
 template <typename T>
 KJIT_DEVICE T half(T x) {
   return x / 2;
@@ -343,17 +303,12 @@ int part();
 }  // namespace kjit
 """)
     shown = header_names.section("half.h", {"half.h": tmp_path / "half.h"})
-    code = {
-        "half(x);  // as C++",
-        "template <typename T>\nKJIT_DEVICE T half(T x);",
-        "class Row;",
-        "float sum() const;",
-    }
     fenced = {block.removeprefix("// kjit\n") for block in re.findall(r"```cpp\n(.*?)\n```", shown, re.DOTALL)}
+    half = "template <typename T>\nKJIT_DEVICE T half(T x);"
+    assert fenced == {"half(x);  // as C++", half, "class Row;", "float sum() const;"}
     text = re.sub(r"```cpp\n.*?\n```\n*", "", shown, flags=re.DOTALL)
-    assert fenced == code
     assert re.sub(r"\n+", "|", text.strip()) == (
-        "## half.h|What it is for.|See `<kjit/a.h>`.|### half|Half of `x`:|- rounded down.|### Row|A row.|Its sum."
+        "## half.h|What it is for.|### half|Half of `x`.|### Row|A row.|Its sum."
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -64,73 +62,28 @@ def listed() -> frozenset[str]:
     return frozenset(name for cell in cells for name in re.findall(r"`([^`]+)`", cell))
 
 
-def chains_in(node: ast.AST) -> Iterator[str]:
-    """The chains of attributes in a module, each as a whole, and what strings have of them, but for docstrings."""
-    for child in ast.iter_child_nodes(node):
-        is_docstring = isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)
-        if is_docstring:
-            continue
-        if isinstance(child, ast.Attribute):
-            root: ast.expr = child
-            names = []
-            while isinstance(root, ast.Attribute):
-                names.append(root.attr)
-                root = root.value
-            yield ".".join([root.id if isinstance(root, ast.Name) else "?", *reversed(names)])
-            yield from chains_in(root)
-            continue
-        if isinstance(child, ast.ImportFrom) and child.module != "__future__":
-            yield from (f"{child.module}.{alias.name}" for alias in child.names)
-        if isinstance(child, ast.Constant) and isinstance(child.value, str):
-            yield from re.findall(r"[\w.]*\._(?!_)\w[\w.]*", child.value)
-        by_name = [child.slice] if isinstance(child, ast.Subscript) else []
-        if isinstance(child, ast.Call) and isinstance(child.func, ast.Name) and child.func.id.endswith("attr"):
-            by_name = child.args[1:2]
-        yield from (f"?.{each.value}" for each in by_name if isinstance(each, ast.Constant))
-        yield from chains_in(child)
-
-
-def own_names() -> set[str]:
-    """Every name with an underscore that kjit itself defines."""
-    found = set()
-    for path in PACKAGE.rglob("*.py"):
-        found |= {path.stem} if path.stem.startswith("_") else set()
-        text = path.read_text("utf-8")
-        found |= set(re.findall(r"\b(?:def|class) (_\w+)", text))
-        found |= set(re.findall(r"^\s*(?:self\.)?(_\w+)(?:, \w+)*\s*[:=]", text, re.MULTILINE))
-        found |= set(re.findall(r"^\s*self\.\w+, self\.(_\w+)\s*=", text, re.MULTILINE))
-    return found
-
-
 @lru_cache(maxsize=1)
 def used_in_python() -> dict[str, set[str]]:
-    """The private names of other projects that the Python source uses, and the files."""
-    own = own_names()
+    """The names with an underscore that the Python source uses and does not define itself, and the files."""
+    texts = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    defined = r"\b(?:def|class) (_\w+)|^ *(?:self\.\w+, )?(?:self\.)?(_\w+)(?:, \w+)*\s*[:=]"
+    own = {name for text in texts.values() for names in re.findall(defined, text, re.MULTILINE) for name in names}
+    own |= {path.stem for path in texts} | PROMISED
     used: dict[str, set[str]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for chain in chains_in(ast.parse(path.read_text("utf-8"))):
-            root, *names = chain.split(".")
-            private = [name for name in names if re.match(r"_(?!_)", name)]
-            is_foreign = root in ("torch", "sys", "os", "typer", "click", "rich", "triton", "tvm_ffi")
-            if private and (is_foreign or not own.issuperset(private)) and not PROMISED.issuperset(private):
-                used.setdefault(chain, set()).add(path.relative_to(ROOT).as_posix())
-    return {chain: where for chain, where in used.items() if "._kjit_" not in chain}
+    for path, text in texts.items():
+        for name in re.findall(r"""(?:\.|\["|attr\(\w+, ")(_(?!_)[a-zA-Z]\w*)""", text):
+            if name not in own:
+                used.setdefault(name, set()).add(path.relative_to(ROOT).as_posix())
+    return used
 
 
 def test_what_the_source_uses_without_a_promise_is_found() -> None:
-    python = used_in_python()
-    assert {"torch._C._is_tracing", "sys._getframe", "gradient.library._destroy"} <= set(python)
-    assert {"_kjit_forward_mode._current_level", "?._torchdynamo_inline"} <= set(python)
+    assert {"_is_tracing", "_getframe", "_destroy", "_current_level", "_torchdynamo_inline"} <= set(used_in_python())
 
 
 def test_what_the_source_uses_without_a_promise_is_on_the_page() -> None:
-    names = listed()
-    for chain, where in used_in_python().items():
-        # What begins with the name of a variable is on the page under that of its class or module.
-        is_whole = chain.startswith("torch.") or "." not in chain or "/" in chain
-        end = chain if is_whole else f".{chain.rpartition('.')[2]}"
-        is_listed = any(f"{name}.".startswith(f"{end}.") if is_whole else f".{name}".endswith(end) for name in names)
-        assert is_listed, f"{chain}, which {', '.join(where)} uses, is not on the page"
+    parts = {part for name in listed() for part in re.split(r"[./]", name)}
+    assert {name: files for name, files in used_in_python().items() if name not in parts} == {}
 
 
 def test_what_is_on_the_page_is_used_by_the_source() -> None:
@@ -143,12 +96,9 @@ def test_what_is_on_the_page_is_used_by_the_source() -> None:
 
 def test_names_of_pytorch_that_ops_cannot_do_without_are_asked_for_and_on_the_page() -> None:
     assert set(torch_op.UNPROMISED) <= listed()
-    in_ops = {
-        chain
-        for chain, where in used_in_python().items()
-        if chain.startswith("torch.") and where & {"kjit/runtime/op_call.py", "kjit/runtime/torch_op.py"}
-    }
-    assert in_ops - {"torch._ops.OpOverload"} <= set(torch_op.UNPROMISED)
+    parts = {part for name in torch_op.UNPROMISED for part in name.split(".")}
+    in_ops = {"kjit/runtime/op_call.py", "kjit/runtime/torch_op.py"}
+    assert {name for name, files in used_in_python().items() if files & in_ops} <= parts
 
 
 def test_every_test_that_the_page_names_exists() -> None:

@@ -104,7 +104,7 @@ def test_the_host_has_members_where_nvcc_puts_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(30, 38))
+@pytest.mark.parametrize("seed", range(31, 39))  # nvcc 13.0 ends with an internal error for a struct of seed 30
 def test_parameters_of_random_types_lie_where_nvcc_puts_them(seed: int, tmp_path: Path) -> None:
     structs = draw_many(seed, count=80)
     names = [each.name for each in structs]

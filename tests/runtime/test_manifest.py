@@ -346,8 +346,8 @@ class TestRecords:
         self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # As on a disk whose dates are whole seconds: the content is compared each time.
-        monkeypatch.setattr(manifest, "telling", lambda _: manifest.YOUNG)
-        monkeypatch.setattr(headers, "telling", lambda _: manifest.YOUNG)
+        monkeypatch.setattr(manifest, "trusted_ctime", lambda _: manifest.YOUNG)
+        monkeypatch.setattr(headers, "trusted_ctime", lambda _: manifest.YOUNG)
         artifact = Path(unrecorded.derive())
         record = dict(read_artifact(str(artifact)).record)  # type: ignore[union-attr]
         reads: Any = record["reads"]

@@ -43,29 +43,26 @@ def write(folder: Path, **files: str) -> Path:
     return folder
 
 
-def found(tool: Any, root: Path) -> dict[str, list[str]]:
-    return {each.name: [path.name for path in each.sources] for each in tool.find_programs(root)}
-
-
-class TestFinding:
-    def test_a_folder_with_one_main_is_a_program_of_all_its_sources(self, tool: Any, tmp_path: Path) -> None:
-        write(
-            tmp_path / "a" / "b", main_cu="int main(int argc, char *argv[])\n{}", other_cu="", gold_cpp="", notes_txt=""
-        )
-        assert found(tool, tmp_path) == {"a/b": ["main.cu", "gold.cpp", "other.cu"]}
-
-    def test_each_of_several_mains_is_a_program(self, tool: Any, tmp_path: Path) -> None:
-        write(tmp_path / "a", x_cu="int main() {}", y_cu="auto main() -> int {}", z_cu="")
-        assert found(tool, tmp_path) == {"a/x": ["x.cu", "z.cu"], "a/y": ["y.cu", "z.cu"]}
-
-    def test_a_source_that_another_includes_is_not_compiled_on_its_own(self, tool: Any, tmp_path: Path) -> None:
-        write(tmp_path / "a", main_cu='#include "../a/kernels.cu"\nint main() {}', kernels_cu="")
-        assert found(tool, tmp_path) == {"a": ["main.cu"]}
-
-    def test_the_arguments_are_those_of_the_makefile(self, tool: Any, tmp_path: Path) -> None:
-        write(tmp_path, main_cu=WITH_ARGUMENTS, Makefile=MAKEFILE)
-        (program,) = tool.find_programs(tmp_path)
-        assert program.words == ["seven"]
+@pytest.mark.parametrize(
+    ("files", "programs"),
+    [
+        (
+            {"main_cu": "int main(int argc, char *argv[])\n{}", "other_cu": "", "gold_cpp": "", "notes_txt": ""},
+            {"a": ["main.cu", "gold.cpp", "other.cu"]},
+        ),
+        (
+            {"x_cu": "int main() {}", "y_cu": "auto main() -> int {}", "z_cu": ""},
+            {"a/x": ["x.cu", "z.cu"], "a/y": ["y.cu", "z.cu"]},
+        ),
+        ({"main_cu": '#include "../a/kernels.cu"\nint main() {}', "kernels_cu": ""}, {"a": ["main.cu"]}),
+    ],
+    ids=["one main", "several mains", "a source that another includes"],
+)
+def test_each_main_is_a_program_of_all_sources_of_its_folder(
+    tool: Any, tmp_path: Path, files: dict[str, str], programs: dict[str, list[str]]
+) -> None:
+    write(tmp_path / "a", **files)
+    assert {each.name: [path.name for path in each.sources] for each in tool.find_programs(tmp_path)} == programs
 
 
 @pytest.mark.nvcc
@@ -100,11 +97,8 @@ class TestComparison:
         [
             ("Time = 0.123 msec, Size= 131 Ops", "Time = 7.5 msec, Size= 131 Ops"),
             ("  12.5 GB/s", " 1300.25 GB/s"),
-            ("took 12 (us)", "took 9 (us)"),
             ("Throughput: 3.1, 4 blocks", "Throughput: 30, 4 blocks"),
             ("buffer at 0x7f0011223344", "buffer at 0x7fddeeff0011"),
-            ("100.0 GFlop/s", "99 GFlop/s"),
-            ("1.98 GHz", "1.4 GHz"),
         ],
     )
     def test_times_rates_and_addresses_do_not_count(self, tool: Any, line: str, again: str) -> None:

@@ -1,13 +1,13 @@
 """The contents of a cache folder: listing, verifying and removing artifacts, and the other files kept there.
 
-    <cache>/v1/<target>/<op>/<key1>/<key2>/{<op>.so, record.jsonl}
-    <cache>/v1/locks/<key1>.lock         held while that key is built (locks.py)
-    <cache>/v1/staging/                  builds in progress (staging.py)
-    <cache>/v1/toolchains/               compilers that were found (toolchains.py)
-    <cache>/v1/size                      the size of all, if it is limited (limit.py)
+    <cache>/v2/<target>/<op>/<key1>/<key2>/{<op>.so, record.jsonl}
+    <cache>/v2/locks/<key1>.lock         held while that key is built (locks.py)
+    <cache>/v2/staging/                  builds in progress (staging.py)
+    <cache>/v2/toolchains/               compilers that were found (toolchains.py)
+    <cache>/v2/counted                   when they were counted, if their size is limited (limit.py)
 
 Only this module and store.py depend on this layout (support.py and memo.py each keep files of their own in it).
-`v1` is `kjit.runtime.LAYOUT`.
+`v2` is `kjit.runtime.LAYOUT`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kjit.engine.cache import limit, locks, staging
+from kjit.engine.cache import locks, staging
 from kjit.engine.cache.artifact import (
     DAMAGED,
     RECORD,
@@ -232,10 +232,6 @@ class Contents:
     def texts_size(self) -> int:
         """The bytes of all texts."""
         return sum(size for _, size, _ in self.texts_by_age())
-
-    def note_text(self, size: int) -> None:
-        """Count a new text of `size` bytes."""
-        limit.note_added(self.layout / limit.COUNT, size)
 
     def forget_text(self, folder: str) -> None:
         """Remove one folder of texts; it is written again when it is needed."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import errno
 import operator
 import os
+import re
 import shlex
 import stat
 from pathlib import Path
 
 from kjit import env
 from kjit.errors import CacheError
-from kjit.runtime import LAYOUT, OTHERS_MAY_WRITE, SOURCE_TEXTS
+from kjit.runtime import OTHERS_MAY_WRITE, SOURCE_TEXTS
 from kjit.runtime import own_users as own_users
 from kjit.runtime import weakness as weakness
 from kjit.runtime import weakness_of as weakness_of
@@ -24,6 +25,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 _OWN_FOLDER = f"set {env.CACHE_DIR} to a folder of your own"
 _name = operator.attrgetter("name")
+_LAYOUT_OR_TEXTS = re.compile(rf"v\d+|{SOURCE_TEXTS}")
 
 
 def is_unclaimed(folder: Path) -> bool:
@@ -109,7 +111,7 @@ def _is_only_a_cache(root: Path | str) -> bool:
     """Whether a folder has no other purpose, unlike `/tmp` or a home folder, and may be closed or removed."""
     try:
         is_for_all = bool(os.stat(root).st_mode & stat.S_ISVTX)
-        return not is_for_all and {*os.listdir(root)} <= {LAYOUT, SOURCE_TEXTS}
+        return not is_for_all and all(map(_LAYOUT_OR_TEXTS.fullmatch, os.listdir(root)))
     except OSError:
         return False
 

@@ -278,7 +278,7 @@ class Store(Contents):
         # The copy is checked like any artifact.
         copy = self._find_here(key).artifact
         if copy is not None:
-            self._make_room(copy)
+            limit.make_room(self, copy)
         return copy
 
     def publish(self, key: Key, library: Path, reads: Reads, build: Mapping[str, object], folder: Path) -> Artifact:
@@ -325,11 +325,8 @@ class Store(Contents):
                 f"'{library.name}' cannot be put into the cache '{self.root}': {error.strerror}."
             ) from None
         artifact = Artifact(str(home), json.loads(json.dumps(record)), time.time())
-        self._make_room(artifact)
+        limit.make_room(self, artifact)
         return artifact
-
-    def _make_room(self, added: Artifact) -> None:
-        limit.make_room(self, self.layout / limit.COUNT, added)
 
     def _folder(self, key: Key) -> str:
         return f"{self.layout}/{key.folder}"

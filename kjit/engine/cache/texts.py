@@ -31,7 +31,6 @@ def write_texts(cache: str, folder: str, texts: Mapping[str, bytes]) -> Path:
     try:
         for name, text in texts.items():
             _replace(path / name, text)
-            store.note_text(len(text))
     except OSError as error:
         if error.errno in NO_SPACE:
             raise disk_full(store.root) from None

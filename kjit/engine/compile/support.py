@@ -5,7 +5,7 @@ the same in each. So ops are compiled with `-DKJIT_PRECOMPILED`, which leaves on
 made from `kjit/csrc/support/`: `host` for every module, `cuda` for those with kernels, `kernels` if NVRTC compiles
 these. Simulated modules have their own variants of `host` and `cuda`, and the simulator: an object for each file of
 `kjit/csrc/sim/`. The first build that needs an object makes it, in parallel with its own units, and keeps it in
-`<cache>/v1/support/<key>/`. The key is a hash of the compiler's identity, the flags, and the contents of all of kjit's
+`<cache>/v2/support/<key>/`. The key is a hash of the compiler's identity, the flags, and the contents of all of kjit's
 headers: coarse, because a miss costs only one small compile.
 
 An object that was changed, or that another user could have written, is not used but made again. No lock is taken: two

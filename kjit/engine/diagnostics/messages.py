@@ -157,8 +157,8 @@ def parse(log: str, severity: Severity = "error") -> list[Message]:
     distinct = {(message.file, message.line, message.text): message for message in reversed(wanted)}
     kept = [message for message in wanted if distinct[message.file, message.line, message.text] is message]
     # A driver's message about a failed tool is redundant if the tool has reported an error.
-    telling = [message for message in kept if message.file or not _is_consequence(message.text)]
-    return telling or kept
+    causes = [message for message in kept if message.file or not _is_consequence(message.text)]
+    return causes or kept
 
 
 def says_why(log: str) -> bool:

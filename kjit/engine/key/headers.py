@@ -34,12 +34,11 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from kjit.engine.key.paths import shown
 from kjit.runtime import LAYOUT, SOURCE_TEXTS
-from kjit.runtime.manifest import YOUNG, FileState, Reads, absolute, aged, dated, telling
+from kjit.runtime.manifest import YOUNG, Reads, absolute, digest_of, inode_and_ctime, settled_ctime, trusted_ctime
 
 # Separates paths in one string; no path contains it. One long string is parsed faster than hundreds of short ones.
 SEPARATOR = "//"
@@ -99,21 +98,21 @@ def _compare_headers(reads: Reads, project: str) -> str | list[list[object]] | N
             status = os.stat(where)
             if (status.st_ctime_ns, status.st_size, status.st_ino) == (ctime_ns, size, inode):
                 continue
-            state = read_state(where, status) if status.st_size == size else None
+            is_same = status.st_size == size and digest_of(where, status) == digest
         except OSError:
             return f"{shown(path, project)} is gone"
-        if state is None or state.digest != digest:
+        if not is_same:
             return f"{shown(path, project)} changed"
-        if telling(state.ctime_ns) != YOUNG:
+        if trusted_ctime(status.st_ctime_ns) != YOUNG:
             renewed = renewed or [list(column) for column in reads.headers]
-            renewed[2][number], renewed[3][number] = state.inode, state.ctime_ns
+            renewed[2][number], renewed[3][number] = status.st_ino, status.st_ctime_ns
     return renewed
 
 
 def _compare_folders(reads: Reads, project: str) -> str | list[list[object]] | None:
     """The difference; or the folders with newer times; or None if no time is newer."""
     rows = [Folder(*row) for row in zip(*reads.folders, strict=True)]
-    if all((row.inode, row.ctime_ns) == dated(absolute(row.path)) for row in rows):
+    if all((row.inode, row.ctime_ns) == inode_and_ctime(absolute(row.path)) for row in rows):
         return None
     folders, present = watch(reads.roots, reads.headers[0], reads.system, every_file=reads.every_file)
     known = frozenset(reads.present)
@@ -152,8 +151,8 @@ def watch(
     def visit(folder: str, below: str) -> None:
         # The time is read first: a file that appears later changes it.
         where = absolute(folder)
-        inode, date = dated(where)
-        folders[folder] = Folder(folder, inode, aged(date))
+        inode, date = inode_and_ctime(where)
+        folders[folder] = Folder(folder, inode, settled_ctime(date))
         is_shared = every_file and where in (LOCAL_INCLUDE, *PACKAGES_INCLUDE)
         for entry in _entries(where):
             name = f"{below}{entry.name}"
@@ -184,25 +183,9 @@ def _is_of_builds(folder: str, name: str) -> bool:
     return name.startswith((".", f"kjit-{os.geteuid()}", f"kjit-units-{os.geteuid()}"))
 
 
-def read_state(path: str, status: os.stat_result) -> FileState:
-    """The file's state, read once per process while its `status` stays the same.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    if aged(status.st_ctime_ns) == YOUNG:
-        return FileState.read(path)
-    return _read_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
-
-
-@lru_cache(maxsize=4096)
-def _read_once(path: str, *_as_it_was: int) -> FileState:
-    return FileState.read(path)
-
-
 def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
-        return []  # no such folder yet: `dated` notices when it appears
+        return []  # no such folder yet: its time tells when it appears

@@ -24,7 +24,7 @@ from kjit.engine.key.paths import collapse_slashes
 from kjit.engine.key.system_headers import SystemFolders, searched_folders
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.runtime.manifest import YOUNG, FileState, Reads, absolute, telling, written
+from kjit.runtime.manifest import YOUNG, FileState, Reads, absolute, trusted_ctime, written
 
 _CLOCK_STEP_NS = 10_000_000
 _TICK_S = 0.0005
@@ -91,7 +91,7 @@ class Observation:
         meant = (collapse_slashes(f"{each}/{name}") for folder, name in names.named for each in (folder, *named))
         twins = _twins(headers, (*states, *dict.fromkeys(meant)))
         rows = [
-            (written(state.path), state.size, state.inode, telling(state.ctime_ns), state.digest)
+            (written(state.path), state.size, state.inode, trusted_ctime(state.ctime_ns), state.digest)
             for state in (*headers.values(), *twins.values())
         ]
         reads = Reads(

@@ -85,8 +85,8 @@ def names_in(folder: Path | str) -> list[str]:
         OSError: it is not there, or may not be read.
     """
     name = os.fspath(folder)
-    inode, ctime_ns = manifest.dated(name)  # first: a later change of the folder changes the time
-    is_young = ctime_ns != manifest.ABSENT and manifest.aged(ctime_ns) == manifest.YOUNG
+    inode, ctime_ns = manifest.inode_and_ctime(name)  # first: a later change of the folder changes the time
+    is_young = ctime_ns != manifest.ABSENT and manifest.settled_ctime(ctime_ns) == manifest.YOUNG
     note((manifest.DATED, name, inode, manifest.YOUNG if is_young else ctime_ns))
     return os.listdir(name)
 

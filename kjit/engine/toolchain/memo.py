@@ -1,6 +1,6 @@
 """A memo of what compilers report about themselves, valid until they change.
 
-Answers are kept with the program's size and modification time, in the process and in `<cache>/v1/compilers.json`, so
+Answers are kept with the program's size and modification time, in the process and in `<cache>/v2/compilers.json`, so
 that a later process needs one `stat`. The trade-off: replaced parts of an unchanged driver are not noticed (package
 managers replace both). The file is an optimisation: if it cannot be read or written, or others could have written it,
 the program is run again.

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from stores import age, key_of, publish
 
-from kjit.engine.cache import limit, locks
+from kjit.engine.cache import limit
 from kjit.engine.cache.contents import Entry
 from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.cache.texts import write_texts
 from kjit.errors import UsageError
-from kjit.runtime import LAYOUT
 from kjit.spec import Spec
 
 WriteOp = Callable[..., Spec]
@@ -44,8 +43,10 @@ class Cache:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, answer_op: WriteOp, cache_dir: Path) -> Cache:
+def cache(tmp_path: Path, answer_op: WriteOp, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
+    """A cache whose artifacts are counted whenever one is added."""
     del cache_dir
+    monkeypatch.setattr(limit, "_SHARE", 1e9)
     return Cache(tmp_path / "project", answer_op)
 
 
@@ -55,10 +56,6 @@ def set_limit(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 def size_of(store: Store) -> int:
     return sum(entry.size for entry in store.entries())
-
-
-def recorded_sum(store: Store) -> int:
-    return sum(map(int, (store.root / LAYOUT / "size").read_text().split()))
 
 
 @pytest.fixture
@@ -152,44 +149,36 @@ def test_what_is_used_while_it_is_chosen_stays(cache: Cache, monkeypatch: pytest
     assert cache.ops == {"a", "c"}
 
 
-def test_the_artifacts_are_counted_once_and_not_with_each_that_is_added(
+def test_counting_takes_a_share_of_the_time_at_most(
     cache: Cache, monkeypatch: pytest.MonkeyPatch, counts: list[int]
 ) -> None:
+    monkeypatch.setattr(limit, "_SHARE", 0.05)
     set_limit(monkeypatch, "1M")
-    for index in range(5):
-        cache.add(f"op{index}")
+    cache.add("a")
+    counted = cache.store.layout / limit.COUNTED
+    counted.write_text("3")
+    cache.add("b")
     assert len(counts) == 1
-
-
-def test_what_is_added_without_a_limit_is_in_the_sum_too(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch, counts: list[int]
-) -> None:
-    set_limit(monkeypatch, "450K")
-    cache.add("a", 10)
-    monkeypatch.delenv("KJIT_CACHE_MAX_SIZE")
-    for op in ("b", "c", "d"):
-        cache.add(op, 5)
-    set_limit(monkeypatch, "450K")
-    counts.clear()
-    cache.add("e")
-    assert "a" not in cache.ops
-    assert counts
+    a_minute_ago = time.time() - 61
+    os.utime(counted, (a_minute_ago, a_minute_ago))
+    cache.add("c")
+    assert len(counts) == 2
 
 
 @pytest.mark.parametrize("garbage", [b"", b"many\n", b"\xff\x00"])
-def test_a_sum_that_is_garbage_is_counted_anew(cache: Cache, monkeypatch: pytest.MonkeyPatch, garbage: bytes) -> None:
+def test_after_a_count_of_unknown_duration_they_are_counted(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, garbage: bytes
+) -> None:
     cache.add("a", 10)
-    (cache.store.root / LAYOUT / "size").write_bytes(garbage)
+    (cache.store.layout / limit.COUNTED).write_bytes(garbage)
     set_limit(monkeypatch, "150K")
     cache.add("b")
-    cache.add("c", 10)
-    cache.add("d")
     assert "a" not in cache.ops
 
 
-def test_a_sum_that_cannot_be_kept_does_not_stop_a_build(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_that_cannot_be_noted_does_not_stop_a_build(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.store.writable()
-    (cache.store.root / LAYOUT / "size").mkdir()
+    (cache.store.layout / limit.COUNTED).mkdir()
     set_limit(monkeypatch, "1K")
     assert cache.add("a").library.is_file()
 
@@ -227,83 +216,6 @@ def test_processes_that_add_at_once_keep_the_limit(
     assert 0 < size_of(Store.open()) <= 500 * KIB
 
 
-def test_what_others_add_while_one_counts_is_in_the_sum_and_is_reduced_too(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entries = Store.entries
-    others = [f"other{index}" for index in range(5)]
-
-    def entries_and_others(self: Store) -> list[Entry]:
-        listed = list(entries(self))
-        while others:
-            cache.add(others.pop(), 5)  # its own attempt to count finds that this one is at it
-        return listed
-
-    cache.add("a", 10)
-    set_limit(monkeypatch, "250K")
-    monkeypatch.setattr(Store, "entries", entries_and_others)
-    cache.add("b", 10)
-    monkeypatch.undo()
-    assert not others
-    assert size_of(cache.store) <= 250 * KIB
-    assert recorded_sum(cache.store) >= size_of(cache.store)
-
-
-def test_what_is_added_to_a_sum_that_was_just_replaced_is_added_to_the_new_one(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_limit(monkeypatch, "1M")
-    cache.add("a")
-    count = cache.store.root / LAYOUT / "size"
-    is_current = locks.is_current
-
-    def replace_once(handle: int, path: Path) -> bool:
-        if path == count:
-            monkeypatch.setattr(locks, "is_current", is_current)
-            replacement = count.with_name("new")
-            replacement.write_text("100\n")
-            os.replace(replacement, count)
-        return is_current(handle, path)
-
-    monkeypatch.setattr(locks, "is_current", replace_once)
-    before = size_of(cache.store)
-    cache.add("b")
-    assert recorded_sum(cache.store) == 100 + size_of(cache.store) - before
-
-
-def test_a_file_system_where_no_file_is_the_one_that_was_opened_ends_no_build(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_limit(monkeypatch, "150K")
-    cache.add("a", 10)
-    monkeypatch.setattr(limit.locks, "is_current", lambda _, path: path.name != "size")
-    assert cache.add("b", 10).library.is_file()
-    assert cache.ops == {"a", "b"}
-
-
-def test_the_lock_of_a_sum_that_was_replaced_is_not_the_right_to_count(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch, counts: list[int]
-) -> None:
-    set_limit(monkeypatch, "150K")
-    cache.add("a", 10)
-    counts.clear()
-    count = cache.store.root / LAYOUT / "size"
-    try_lock = locks.try_lock
-    other: list[int] = []
-
-    def replace_once(handle: int) -> bool | None:
-        if not other and os.path.samestat(os.fstat(handle), count.stat()):
-            count.rename(count.with_name("replaced"))
-            other.append(locks.open_file(count, os.O_CREAT))
-            assert try_lock(other[0])
-        return try_lock(handle)
-
-    monkeypatch.setattr(locks, "try_lock", replace_once)
-    cache.add("b", 10)
-    locks.release(other.pop())
-    assert not counts
-
-
 @pytest.mark.parametrize(
     ("text", "size"),
     [("5G", 5 << 30), ("500M", 500 << 20), ("1.5 GiB", 3 << 29), ("10kb", 10 << 10), ("123", 123), ("2T", 2 << 40)],
@@ -321,10 +233,8 @@ def test_sources_that_were_given_as_text_count_and_go_with_what_is_as_old(
     set_limit(monkeypatch, "10M")
     cache.add("old", hours=5)
     cache.add("young", hours=2)
-    before = recorded_sum(cache.store)
     folders = {name: write_texts(str(cache.store.root), name, {"text.cpp": b"x" * 100 * KIB}) for name in ("a", "b")}
     assert cache.store.texts_size() == 200 * KIB
-    assert recorded_sum(cache.store) == before + 200 * KIB
     four_hours_ago = time.time() - 4 * 3600
     os.utime(folders["a"], (four_hours_ago, four_hours_ago))
     set_limit(monkeypatch, "400K")

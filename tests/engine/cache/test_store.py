@@ -709,7 +709,7 @@ class TestLinks:
         assert list(store.entries()) == []
         monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "1")
         monkeypatch.setattr(limit, "_SPARED_S", -3600.0)
-        limit.make_room(store, store.root / LAYOUT / "size", added)
+        limit.make_room(store, added)
         store.remove_shared()
         store.sweep()
         assert everything_in(outside) == before

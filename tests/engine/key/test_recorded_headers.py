@@ -149,8 +149,8 @@ def test_a_header_from_the_future_is_compared_by_content(project: Project, monke
 
 
 def test_a_date_that_the_maker_of_a_disk_image_wrote_is_not_trusted() -> None:
-    assert manifest.telling(1_700_000_000_123_456_789) == 1_700_000_000_123_456_789
-    assert manifest.telling(1_700_000_000_000_000_000) == 0
+    assert manifest.trusted_ctime(1_700_000_000_123_456_789) == 1_700_000_000_123_456_789
+    assert manifest.trusted_ctime(1_700_000_000_000_000_000) == 0
 
 
 def test_a_reverted_edit_is_a_hit(project: Project) -> None:
