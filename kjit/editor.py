@@ -22,6 +22,7 @@ from kjit.engine.toolchain.archs import gpu_archs
 from kjit.engine.toolchain.compilers import Compiler, ask, find_cxx
 from kjit.engine.toolchain.cuda import CudaToolkit, find_cuda
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
+from kjit.engine.toolchain.options import options_for_clangd_to_remove
 from kjit.errors import ToolchainError, UsageError
 from kjit.project import Project
 from kjit.runtime.highway import highway_include
@@ -35,35 +36,6 @@ COMMANDS_FILE = "compile_commands.json"
 _CPP_SUFFIXES = (".cpp", ".cc", ".cxx", ".hpp", ".h")
 _CUDA_SUFFIXES = (".cu", ".cuh")
 _UNITS = (".cpp", ".cc", ".cxx", ".cu", ".cuh")
-
-# Flags of nvcc in CMake or compile_commands.json. A star is clangd's wildcard.
-_NVCC_ONLY = (
-    "--expt-extended-lambda",
-    "--expt-relaxed-constexpr",
-    "--extended-lambda",
-    "--forward-unknown-to-host-compiler",
-    "--generate-code*",
-    "--generate-line-info",
-    "--options-file*",
-    "--ptxas-options*",
-    "--threads*",
-    "--use_fast_math",
-    "-Xcompiler*",
-    "-Xcudafe*",
-    "-Xnvlink*",
-    "-Xptxas*",
-    "-arch=*",
-    "-ccbin*",
-    "-code=*",
-    "-extended-lambda",
-    "-forward-unknown-to-host-compiler",
-    "-gencode*",
-    "-lineinfo",
-    "-rdc=*",
-    "-res-usage",
-    "-t=*",
-    "-use_fast_math",
-)
 
 
 @dataclass(frozen=True)
@@ -137,7 +109,7 @@ def clangd_text(flags: EditorFlags) -> str:
         "# Written by `kjit clangd` for this machine: keep it out of version control.",
         "CompileFlags:",
         f"  Add:{_yaml(flags.common)}",
-        f"  Remove:{_yaml(_NVCC_ONLY)}",
+        f"  Remove:{_yaml(options_for_clangd_to_remove())}",
         *_fragment(r".*\.h", flags.header),
     ]
     if flags.cpp:

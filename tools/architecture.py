@@ -34,7 +34,10 @@ FLOORS = (
 )
 # Modules that are no folder; all others outside of folders are tools.
 _PARTS = {"__main__": "cli", "benchmark": "bench"}
-_PARTS |= dict.fromkeys(("", "_version", "dtypes", "env", "errors", "git", "project", "revision", "spec"), "values")
+_PARTS |= dict.fromkeys(
+    ("", "_version", "cpp_functions", "cpp_text", "dtypes", "env", "errors", "git", "project", "revision", "spec"),
+    "values",
+)
 # The way up, on demand: a program that only runs kernels does not load what compiles them.
 ON_DEMAND = {("runtime", "engine")}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from kjit.adoption.call import argument, template_arguments
 from kjit.adoption.proposal import propose
 from kjit.adoption.roles import PAGE, Roles, is_callable
-from kjit.adoption.source import Function, Source, read_source
+from kjit.cpp_functions import Function, Source, read_source
 from kjit.errors import UsageError
 from kjit.signature.parser import parse_signature
 from kjit.signature.signature import Signature

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kjit.adoption.proposal import dimension
 from kjit.adoption.roles import INTEGER_TYPES, Roles, is_list
-from kjit.adoption.source import Parameter
+from kjit.cpp_functions import Parameter
 from kjit.signature.signature import Scalar, Signature, Tensor
 
 

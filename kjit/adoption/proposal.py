@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kjit.adoption.roles import PAGE, Roles, is_list
-from kjit.adoption.source import Parameter
+from kjit.cpp_functions import Parameter
 from kjit.signature.names import parameter_problem
 
 

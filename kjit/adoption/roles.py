@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kjit.adoption.source import Function, Parameter, Source, split_arguments
+from kjit.cpp_functions import Function, Parameter, Source, split_arguments
 from kjit.dtypes import DTYPES
 from kjit.errors import UsageError
 from kjit.signature.names import free_name, parameter_problem

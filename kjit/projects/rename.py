@@ -15,12 +15,11 @@ import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from kjit.cpp_functions import read_functions
+from kjit.cpp_text import PROSE, blanked
 from kjit.projects.op_names import camel, cpp_stem
 
-_FUNCTION = re.compile(r"^[ \t]*(?:template\b[^\n]*>\s*)?[\w:<>,&* ()\[\]]*?[\s*&](\w+)\s*\([^;]*?\{", re.MULTILINE)
-_KERNEL = re.compile(r"__global__[^;{]*?\b(\w+)\s*\((?!\w*\)\s+\w)", re.DOTALL)
 _TYPE = re.compile(r"\b(?:struct|class|enum class|enum|union)\s+(\w+)\s*[{:;]?")
-_LITERAL = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Renaming:
     def in_cpp(self, text: str) -> str:
         """The text of a source of the op, renamed."""
         parts, at = [], 0
-        for match in _LITERAL.finditer(text):
+        for match in PROSE.finditer(text):
             parts += [self._code(text[at : match.start()]), self._words(self.in_prose(match[0]))]
             at = match.end()
         return "".join([*parts, self._code(text[at:])])
@@ -172,12 +171,11 @@ def cpp_words(texts: Mapping[str, str], old: str, new: str) -> dict[str, str]:
     words: dict[str, str] = {}
     stem, new_stem = cpp_stem(old), cpp_stem(new)
     for text in texts.values():
-        code = _LITERAL.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-        for name in _TYPE.findall(code):
+        for name in _TYPE.findall(blanked(text)):
             for before, after in ((camel(old), camel(new)), (f"Adopted{camel(old)}", f"Adopted{camel(new)}")):
                 if name == before or re.fullmatch(rf"{before}[A-Z]\w*", name):
                     words[name] = after + name[len(before) :]
-        for name in (*_FUNCTION.findall(code), *_KERNEL.findall(code)):
+        for name in (function.name for function in read_functions(text)):
             if name in (stem, old) or name.startswith(f"{stem}_"):
                 words[name] = new_stem + name[len(stem) :]
     return words

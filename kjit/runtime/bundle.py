@@ -317,55 +317,12 @@ def include_folders_of(spec: Spec) -> list[str]:
 
 def _flags(words: tuple[str, ...], dialect: Literal["c++", "nvcc"]) -> tuple[list[str], list[str]]:
     """Flags without search paths, and the include folders among these."""
-    understood = simple_flags(words)
-    if understood is not None:
-        return understood
+    if not words:
+        return [], []
     from kjit.engine.key.flags import include_folders, without_folders
     from kjit.engine.key.paths import collapse_slashes
 
     return without_folders(words, dialect), [collapse_slashes(folder) for folder in include_folders(words, dialect)]
-
-
-_KEPT = (
-    "-O",
-    "-f",
-    "-m",
-    "-D",
-    "-U",
-    "-std=",
-    "-Wl,",
-    "-l",
-    "--expt-",
-    "--use_fast_math",
-    "-use_fast_math",
-    "-lineinfo",
-)
-
-
-def simple_flags(words: Iterable[str]) -> tuple[list[str], list[str]] | None:
-    """Like `_flags`, for words with the same meaning in g++, clang and nvcc; None if there are others.
-
-    Others need `kjit.engine.key.flags`, which is not imported here.
-    """
-    kept: list[str] = []
-    folders: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        folder = ""
-        if word == "-isystem":
-            folder = next(rest, "")
-        elif word.startswith(("-I/", "-L/")):
-            folder = word[2:]
-        if folder:
-            if not folder.startswith("/") or "," in folder or "//" in folder or "/./" in folder or folder[-1] in "/.":
-                return None
-            if not word.startswith("-L"):
-                folders.append(folder)
-        elif word.startswith(_KEPT) and len(word) > 2:
-            kept.append(word)
-        else:
-            return None
-    return kept, folders
 
 
 @lru_cache(maxsize=4096)

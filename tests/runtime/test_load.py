@@ -217,28 +217,6 @@ class TestAnotherProcess:
         """)
         assert (done.stdout, done.stderr) == ("42\n", "")
 
-    def test_it_starts_no_process_where_the_compiler_is_a_script(
-        self, tmp_path: Path, answer_op: Callable[..., Spec], cache_dir: Path, forked: Forks
-    ) -> None:
-        del cache_dir
-        source = answer_op(tmp_path / "project").cpp_files[0]
-        script = tmp_path / "c++"
-        script.write_text('#!/bin/sh\nexec g++ -DX "$@"\n')
-        script.chmod(0o755)
-        load = f"""
-            import subprocess
-            import tvm_ffi  # it imports torch, and what that starts is not ours
-            started = []
-            class Popen(subprocess.Popen):
-                def __init__(self, *args, **kwargs):
-                    started.append(args)
-                    super().__init__(*args, **kwargs)
-            subprocess.Popen = Popen
-            import kjit
-            print(kjit.load_jit("answer", cpp_files=[{source!r}]).answer(), len(started) > 0)
-        """
-        assert [forked.run(load, CXX=str(script)).stdout for _ in range(2)] == ["42 True\n", "42 False\n"]
-
     def test_it_finds_the_module_without_importing_torch_by_itself(self, built: Spec) -> None:
         done = run(f"""
             import sys

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 
+from kjit.cpp_text import LITERAL, MARKER, NAME, NUMBER
 from kjit.engine.compile import math_names
 
 TYPE_CHECKING = False
@@ -29,17 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # A pattern that begins with literal text is searched for much faster than others.
-_MARKER = re.compile(r'\n# (?P<line>\d+) "(?P<file>(?:\\.|[^"\\])*)"(?P<flags>.*)')
-_STRING = (
-    r"""(?P<string>(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|"""
-    r"""'(?:\\.|[^'\\\n])+'))"""
-)
-_NUMBER = r"(?P<number>\.?\d(?:[eEpP][+-]|'\w|[\w.])*)"
+_MARKER = re.compile(rf"\n{MARKER}")
+_STRING = rf"(?P<string>{LITERAL})"
+_NUMBER = rf"(?P<number>{NUMBER})"
 _TOKEN = re.compile(
     rf"""(?P<space>\s+|^\#.*$)
     |{_STRING}
     |{_NUMBER}
-    |(?P<name>[^\x00-\x23%-@\[-^`\x7b-\x7f][\w$]*)
+    |(?P<name>{NAME})
     |(?P<sign>::|->|\.\.\.|<<<|>>>|<=>|<<|<=|&&|[\s\S])""",
     re.VERBOSE | re.MULTILINE,
 )

@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 import re
 
+from kjit.cpp_text import MARKER, PROSE
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,10 +37,7 @@ FOREIGN = "it includes <{}>, which is neither kjit's nor CUDA's, nor a header kn
 ONLY_NVCC = "for nvcc: "
 """The beginning of the reason for which the programs of a build refuse a unit."""
 
-_MARKER = re.compile(r'^# \d+ "((?:\\.|[^"\\])*)"(.*)$', re.MULTILINE)
-_LITERAL = re.compile(
-    r"""(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\.|[^'\\\n])+')"""
-)
+_MARKER = re.compile(rf"^{MARKER}$", re.MULTILINE)
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
 
 # Keywords and builtins of GCC that NVRTC does not have, or answers differently.
@@ -129,7 +128,7 @@ def foreign(unit: str, folders: Sequence[str]) -> str:
     is_own = [True]  # of each file that has been entered
     before = ""
     for marker in _MARKER.finditer(unit):
-        file, flags = marker[1], marker[2].split()
+        file, flags = marker["file"], marker["flags"].split()
         if "1" in flags:
             # What `-include` names is included by no file.
             is_of_command = before.startswith("<")
@@ -169,11 +168,11 @@ def _own_text(unit: str) -> str:
     for marker in _MARKER.finditer(unit):
         if is_own:
             texts.append(unit[begin : marker.start()])
-        begin, is_own = marker.end(), "3" not in marker[2].split() and not marker[1].startswith("<")
+        begin, is_own = marker.end(), "3" not in marker["flags"].split() and marker["file"][:1] != "<"
     if is_own:
         texts.append(unit[begin:])
     # Macros of system headers have been expanded to what is left out.
-    return _LITERAL.sub('""', " _ ".join(texts))
+    return PROSE.sub(lambda match: match[0] if match["literal"] is None else '""', " _ ".join(texts))
 
 
 def refusal(unit: str, folders: str) -> str:

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kjit.engine.diagnostics.printed import parse_depfile
-from kjit.engine.key.flags import Dialect, absolute_paths, expand, parse
+from kjit.engine.key.flags import absolute_paths
 from kjit.engine.toolchain.compilers import Compiler, compiles
 from kjit.engine.toolchain.cuda import DEFAULT_HOME, header_homes
 from kjit.engine.toolchain.memo import open_memo
+from kjit.engine.toolchain.options import Dialect, expand, parse
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec
 

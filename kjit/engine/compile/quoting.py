@@ -4,7 +4,7 @@ g++ and clang take every word literally, except a quote or a line break in the n
 splits values at commas, removes backslashes, and passes the rest to a shell, mostly in double quotes, where `$` and
 backticks are expanded. So it gets only plain names: of files in the build's folder, and of symbolic links to folders
 whose names it would misread. Output shows the real names again. Macros are escaped. Other flags with characters that
-the shell would expand are rejected, because nvcc quotes flags differently for each of its parts.
+the shell would expand are rejected (refusals.py), because nvcc quotes flags differently for each of its parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kjit.engine.key.flags import Dialect, Flag, parse
+from kjit.engine.toolchain.options import Dialect, parse
 from kjit.errors import UsageError
 
 PLAIN_FOR_CXX = re.compile(r'[^"\n]+')
@@ -25,11 +25,6 @@ PLAIN_FOR_NVCC = re.compile(r"[\w./+-]+")
 
 _INCLUDABLE = re.compile(r'[^"\\$\n]+')
 
-# Characters that a shell expands in double quotes, and outside of them, as in the lists of flags for nvcc's parts.
-_EXPANDED = re.compile(r"[$`]")
-_EXPANDED_IN_LISTS = re.compile(r"[$`;&|<>()\n]|(?:^|[\s,])#")
-_MISREAD_IN_NAMES = re.compile(r"[$`'\"\\]")
-_MISREAD_IN_MACROS = re.compile(r"-[DU][^,\s]*['\"\\]")
 _TO_ESCAPE = re.compile(r'[\\$`",]')
 # For nvcc, which removes one backslash, and for the shell after it. nvcc itself escapes quotes for the shell.
 _ESCAPED = {"\\": r"\\\\", "$": r"\\$", "`": r"\\`", '"': r"\"", ",": r"\,"}
@@ -70,7 +65,7 @@ class Links:
         """`flags` with absolute paths, and for nvcc macros, rewritten so that the compiler reads them correctly."""
         changed: list[str] = []
         for flag in parse(flags, dialect):
-            if dialect == "nvcc" and flag.name in ("-ccbin", "--compiler-bindir") and os.path.isabs(flag.value):
+            if flag.meaning == "host compiler" and os.path.isabs(flag.value):
                 value = self.program(flag.value)
             elif dialect == "nvcc" and flag.meaning == "macro":
                 value = for_nvcc(flag.value)
@@ -94,50 +89,3 @@ class Links:
 def for_nvcc(macro: str) -> str:
     """A macro and its value, escaped so that nvcc's parts get them unchanged."""
     return _TO_ESCAPE.sub(lambda match: _ESCAPED[match[0]], macro)
-
-
-def refuse_misread(words: Iterable[str], where: str, *, are_escaped: bool = True) -> None:
-    """Reject flags that nvcc's parts would not get unchanged.
-
-    Args:
-        where: the field, file or variable with these flags.
-        are_escaped: whether kjit escapes their macros, which it cannot in a file or a variable.
-
-    Raises:
-        UsageError: a shell would expand or change part of a flag.
-    """
-    for flag in parse(words, "nvcc"):
-        if (flag.meaning == "macro" and are_escaped) or (found := _misread(flag)) is None:
-            continue
-        text = " ".join(flag.words())
-        if found == "-D":
-            raise UsageError(
-                f"'{text}' in {where} has a macro with quotes or backslashes, which nvcc's shell removes.",
-                hint="define the macro with -D in extra_cuda_cflags, which arrives unchanged",
-            )
-        raise UsageError(
-            f"'{text}' in {where} has a {found!r}, which nvcc's shell would interpret.",
-            hint="define the macro with -D in extra_cuda_cflags, which arrives unchanged, or in a header"
-            if flag.meaning in ("macro", "list")
-            else "use a name without it",
-        )
-
-
-def _misread(flag: Flag) -> str | None:
-    """The first part of a flag that nvcc's parts do not get unchanged; `-D` for a macro in a list; None if all is."""
-    if flag.meaning == "macro":
-        pattern = re.compile(r"[$`\\,]")
-    elif flag.meaning == "list":
-        if _MISREAD_IN_MACROS.search(flag.value) and _EXPANDED_IN_LISTS.search(flag.value) is None:
-            return "-D"
-        pattern = _EXPANDED_IN_LISTS
-    elif flag.name.lstrip("-").startswith(("X", "ptxas", "nvlink", "fatbin", "cudafe")):
-        pattern = _EXPANDED_IN_LISTS
-    elif flag.meaning in ("headers", "header", "libraries", "options"):
-        if os.path.isabs(flag.value):
-            return None  # replaced by a link
-        pattern = _MISREAD_IN_NAMES
-    else:
-        pattern = _EXPANDED
-    match = pattern.search(flag.value)
-    return match[0].strip(" ,") or match[0] if match else None

@@ -1,115 +1,52 @@
 """Checks of flags and exports before a compile, for mistakes that compilers report badly or not at all.
 
 Rejected are flags that make a compiler do something else than compile a module (`-E`, `-o`), that only some targets of
-an op support (`-rdc=true`: the simulator does), or that contradict the target (`-arch` of another GPU); strings with
-several flags; and exported kernels, whose calls would launch nothing.
-
-key/flags.py parses flags; here is one table per tool, each entry with a remedy.
+an op support (`-rdc=true`: the simulator does), that contradict the target (`-arch` of another GPU), or that nvcc's
+shell would change; strings with several flags; and exported kernels, whose calls would launch nothing.
 """
 
 from __future__ import annotations
 
-import itertools
+import difflib
 import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from kjit import env
-from kjit.engine.compile.nvcc_options import unknown_to_nvcc
-from kjit.engine.compile.quoting import refuse_misread
+from kjit.cpp_functions import read_functions
 from kjit.engine.diagnostics.printed import shown_path
-from kjit.engine.key.flags import Dialect, Flag, expand, files_of_options, parse, words_of_file
+from kjit.engine.key.flags import files_of_options
+from kjit.engine.toolchain.options import OPTIONS, Dialect, Flag, Refused, expand, is_off, parse, words_of_file
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
 from kjit.runtime.manifest import NVCC_FLAGS
 from kjit.spec import CudaArch, Spec, Target, Variant
 
-
-class _Refusal(NamedTuple):
-    """The reason for rejecting a flag, as the end of a sentence, and the remedy."""
-
-    reason: str
-    instead: str
-
-
-_NO_OBJECT = _Refusal(
-    "makes the compiler stop before it writes an object, or write something else",
-    "remove it; `kjit build --verbose` shows the commands, to run one by hand with this flag",
-)
-_NO_LIBRARY = _Refusal("makes something other than the module's library", "remove it")
-_OUTPUT = _Refusal("names an output file", "remove it: kjit chooses the name")
-_DEVICE_LINK = _Refusal(
-    "requests device linking, which kjit does not do",
-    "remove it, and define device functions in a header that the kernels include; with cuda_wrappers, all cuda_files "
-    "are one unit and see each other's functions",
-)
-
-_OF_CXX: Mapping[str, _Refusal] = {
-    **dict.fromkeys(
-        (
-            *("-E", "-S", "-M", "-MM", "-fsyntax-only", "-###", "--preprocess", "--assemble", "--dependencies"),
-            *("--user-dependencies", "-emit-llvm", "-emit-ast", "--analyze", "--precompile", "--help", "--version"),
-            *("-dumpversion", "-dumpmachine"),
-        ),
-        _NO_OBJECT,
+_REFUSED: Mapping[Refused, tuple[str, str]] = {
+    "output": (
+        "makes something else than the module",
+        "remove it; `kjit build --verbose` shows the commands, to run one by hand with this flag",
     ),
-    **dict.fromkeys(("-o", "--output"), _OUTPUT),
-}
-# nvcc accepts most names with one dash or two.
-_OF_NVCC: Mapping[str, _Refusal] = {
-    **dict.fromkeys(
-        (
-            *("E", "M", "MM", "preprocess", "generate-dependencies", "generate-nonsystem-dependencies", "ptx", "cubin"),
-            *(
-                "fatbin",
-                "cuda",
-                "optix-ir",
-                "ltoir",
-                "tilebc",
-                "tilecubin",
-                "tilefatbin",
-                "lib",
-                "link",
-                "run",
-                "dryrun",
-                "clean-targets",
-                "clean",
-                "help",
-                "h",
-            ),
-            *("version", "V", "list-gpu-code", "list-gpu-arch"),
-        ),
-        _NO_OBJECT,
-    ),
-    **dict.fromkeys(("o", "output-file"), _OUTPUT),
-    **dict.fromkeys(
-        (
-            *("rdc", "relocatable-device-code", "dc", "device-c", "dw", "device-w", "dlink", "device-link", "dlto"),
-            *("dlink-time-opt", "lto", "ewp", "extensible-whole-program", "gen-opt-lto"),
-        ),
-        _DEVICE_LINK,
+    **dict.fromkeys(("no link", "no library"), ("makes something else than a shared library", "remove it")),
+    "file": ("names an output file", "remove it: kjit chooses the name"),
+    "device link": (
+        "requests device linking, which kjit does not do",
+        "remove it, and define device functions in a header that the kernels include",
     ),
 }
-_OF_LINK: Mapping[str, _Refusal] = {
-    **dict.fromkeys(("-c", "-E", "-S", "-M", "-MM", "-fsyntax-only", "-###", "--preprocess", "--help"), _NO_LIBRARY),
-    **dict.fromkeys(("-r", "-static", "-static-pie", "-pie", "--version"), _NO_LIBRARY),
-    **dict.fromkeys(("-o", "--output"), _OUTPUT),
-}
-_OF_LINKER: Mapping[str, _Refusal] = {
-    **dict.fromkeys(("-r", "-i", "--relocatable", "-pie", "--pie", "--version", "--help"), _NO_LIBRARY),
-    **dict.fromkeys(("-o", "--output"), _OUTPUT),
-}
+"""Why a flag is rejected, as the end of a sentence, and the remedy."""
 
-_ARCH_NAMES = ("gencode", "generate-code", "arch", "gpu-architecture", "code", "gpu-code")
 _ARCH = re.compile(r"(?P<kind>sm|compute|lto)_(?P<digits>\d+[af]?)")
-# Flags whose values may have spaces, and commas that do not separate words.
-_HOLDS_TEXT = re.compile(r"-{1,2}(?:[DUIL]|isystem|iquote|idirafter|include|imacros|W[lap],|X|f[\w-]+=|[\w-]+=)|[^-]")
-_BESIDE_ITS_VALUE = re.compile(r"-[\w-]+")
 _QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\([^()]*\)")
-_NEXT_OPTION = re.compile(r"\s(?=--?[A-Za-z][\w=+-]*)")
+_OF_HOST = re.compile(r"-(?:[fmW][\w-]*(?:=.*)?|pthread|pedantic|ansi|g\w+)")
+# Characters that a shell expands in double quotes, and outside of them, as in the lists of flags for nvcc's parts.
+_EXPANDED = re.compile(r"[$`]")
+_EXPANDED_IN_LISTS = re.compile(r"[$`;&|<>()\n]|(?:^|[\s,])#")
+_EXPANDED_IN_NAMES = re.compile(r"[$`'\"\\]")
+_EXPANDED_IN_MACROS = re.compile(r"[$`\\,]")
+_MACRO_IN_LIST = re.compile(r"-[DU][^,\s]*['\"\\]")
 
 
 def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
@@ -120,120 +57,75 @@ def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
     """
     spec, target = variant.spec, variant.target
     if spec.cpp_files or spec.cpp_wrappers:
-        _refuse_flags(spec.extra_cflags, "extra_cflags", "c++", _OF_CXX)
+        _refuse_flags(spec.extra_cflags, "extra_cflags", "c++", ("output", "file"))
     if "cuda" in spec.kinds:
-        _refuse_flags(spec.extra_cuda_cflags, "extra_cuda_cflags", "nvcc", _OF_NVCC)
-        _refuse_for_nvcc(spec.extra_cuda_cflags, "extra_cuda_cflags", target)
-        environment = toolchain.environment()
-        for name in NVCC_FLAGS:
-            words = environment.get(name, "").split()
-            _refuse_options(words, name, "nvcc", _OF_NVCC)
-            _refuse_for_nvcc(words, name, target, are_escaped=False)
-        if target.is_simulated or (toolchain.nvrtc is not None and not toolchain.has_nvcc):
+        words = {"extra_cuda_cflags": list(spec.extra_cuda_cflags)}
+        words |= {name: toolchain.environment().get(name, "").split() for name in NVCC_FLAGS}
+        for where, flags in words.items():
+            _refuse_flags(flags, where, "nvcc", ("output", "file", "device link"))
+            _refuse_for_nvcc(flags, where, target)
+            refuse_misread(flags, where, are_escaped=where == "extra_cuda_cflags")
+            for path in files_of_options(flags, "nvcc"):
+                refuse_misread(words_of_file(path), f"'{path}'", are_escaped=False)
+        if not toolchain.has_nvcc and (target.is_simulated or toolchain.nvrtc is not None):
             _refuse_unknown(spec.extra_cuda_cflags, "extra_cuda_cflags")
         _refuse_kernels(spec)
-    _refuse_flags(spec.extra_ldflags, "extra_ldflags", "c++", _OF_LINK)
+    _refuse_flags(spec.extra_ldflags, "extra_ldflags", "c++", ("output", "file", "no link", "no library"))
 
 
-def _refuse_flags(words: Sequence[str], where: str, dialect: Dialect, table: Mapping[str, _Refusal]) -> None:
+def _refuse_flags(words: Sequence[str], where: str, dialect: Dialect, refused: Sequence[Refused]) -> None:
     for flag in parse(words, dialect):
         if flag.between is not None:  # a flag and its value in one string
-            _refuse_several(flag.words()[0], where)
-    _refuse_options(words, where, dialect, table)
+            _refuse_several(flag, where)
+    for flag, whose in expand(words, dialect):
+        reasons = [reason for reason in (flag.option(whose).refused, *_of_linker(flag)) if reason in refused]
+        if any(reasons) and not is_off(flag):
+            why, instead = _REFUSED[reasons[0]]
+            raise UsageError(f"'{' '.join(flag.words())}' in {where} {why}.", hint=instead)
 
 
-def _refuse_several(word: str, where: str) -> None:
+def _of_linker(flag: Flag) -> list[Refused]:
+    """The reasons to reject the words that a flag passes to the linker."""
+    words = flag.value.split(",")[1:] if flag.value.startswith("-Wl,") else []
+    words = [flag.value] if flag.name == "-Xlinker" else words
+    # A value in the next word is another word for the linker.
+    reasons = (each.option("c++").refused for word in words for each in parse([word]))
+    return [reason for reason in reasons if reason in ("file", "no library")]
+
+
+def _refuse_several(flag: Flag, where: str) -> None:
     """Reject a string that is not exactly one flag."""
+    (word,) = flag.words()
     if not word.strip():
         raise UsageError(f"{where} has an empty flag.", hint="remove it")
     if "\n" in word:
         raise UsageError(
             f"the flag {word!r} in {where} contains a line break.", hint="put the definition into a header"
         )
-    first, *rest = word.split(None, 1)
-    if not rest and word == first:
-        return
     outside = _QUOTED.sub(lambda match: "_" * len(match[0]), word)
-    pieces = (part.strip() for part in _split_at(word, [match.start() for match in _NEXT_OPTION.finditer(outside)]))
-    parts = [piece for piece in pieces if piece]
-    if len(parts) == 1 and _HOLDS_TEXT.match(word) and _BESIDE_ITS_VALUE.fullmatch(first) is None:
-        return
-    if word.startswith(("-Xcompiler", "--compiler-options")) and len(first) < len(word) and "=" in first:
-        return  # nvcc accepts spaces in this list
-    words = [
-        each
-        for part in parts
-        for each in (part.split(None, 1) if _BESIDE_ITS_VALUE.fullmatch(part.split()[0]) else [part])
-    ]
-    written = ", ".join(f'"{each}"' for each in words)
+    is_option = word.startswith("-")
+    has_another = is_option and flag.meaning != "list" and re.search(r"\s--?[A-Za-z]", outside) is not None
+    if word == word.strip() and not has_another and not (is_option and re.match(r"-[\w-]+\s", word)):
+        return  # a value may have spaces
+    written = ", ".join(f'"{word[each.start() : each.end()]}"' for each in re.finditer(r"\S+", outside))
     raise UsageError(
         f"'{word}' in {where} is not one flag, and a compiler takes each string as one.",
         hint=f"write a string for each word: [{written}]",
     )
 
 
-def _split_at(text: str, places: Sequence[int]) -> list[str]:
-    bounds = [0, *places, len(text)]
-    return [text[start:end] for start, end in itertools.pairwise(bounds)]
-
-
-def _refuse_options(words: Sequence[str], where: str, dialect: Dialect, table: Mapping[str, _Refusal]) -> None:
-    for flag, whose in expand(words, dialect):
-        refusal = _of_linker(flag) if table is _OF_LINK else None
-        if refusal is None and whose == dialect:
-            refusal = table.get(_option(flag, whose))
-        elif refusal is None and table is _OF_NVCC:
-            refusal = _OF_CXX.get(_option(flag, whose))
-        if refusal is not None and not _is_off(flag):
-            text = " ".join(flag.words())
-            raise UsageError(f"'{text}' in {where} {refusal.reason}.", hint=refusal.instead)
-
-
-def _option(flag: Flag, dialect: Dialect) -> str:
-    """The name of an option, as in the tables."""
-    name = flag.name or flag.value.partition("=")[0]
-    if dialect == "nvcc":
-        return name.lstrip("-") if name.startswith("-") else ""
-    # `-oX` is `-o X`.
-    return "-o" if name.startswith("-o") and name != "-openmp" else name
-
-
-def _of_linker(flag: Flag) -> _Refusal | None:
-    """The refusal of a word that is passed to the linker by `-Wl,` or `-Xlinker`; None if it is accepted."""
-    if flag.name == "-Xlinker":
-        words = [flag.value]
-    elif not flag.name and flag.value.startswith("-Wl,"):
-        words = flag.value.split(",")[1:]
-    else:
-        return None
-    for word in words:
-        name = word.partition("=")[0]
-        name = "-o" if re.match(r"-o\S", name) and not name.startswith("-omagic") else name
-        if name in _OF_LINKER:
-            return _OF_LINKER[name]
-    return None
-
-
-def _is_off(flag: Flag) -> bool:
-    """Whether a flag turns something off: `-rdc=false`."""
-    return (flag.value if flag.name else flag.value.partition("=")[2]) == "false"
-
-
-def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target, *, are_escaped: bool = True) -> None:
-    refuse_misread(words, where, are_escaped=are_escaped)
-    for path in files_of_options(words, "nvcc"):
-        refuse_misread(words_of_file(path), f"'{path}'", are_escaped=False)
+def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target) -> None:
     for flag, dialect in expand(words, "nvcc"):
         if dialect != "nvcc":
             continue
-        if flag.name.lstrip("-") in _ARCH_NAMES:
+        if flag.meaning == "architecture":
             _refuse_arch(flag, where, target)
-        elif flag.name in ("-std", "--std") and flag.value.startswith("gnu"):
+        elif flag.meaning == "standard" and flag.value.startswith("gnu"):
             raise UsageError(
                 f"'{' '.join(flag.words())}' in {where} is a GNU dialect, which nvcc does not accept.",
                 hint="remove it: kjit compiles as C++20",
             )
-        elif flag.name in ("-ccbin", "--compiler-bindir") and _is_missing(flag.value):
+        elif flag.meaning == "host compiler" and shutil.which(flag.value) is None and not os.path.isdir(flag.value):
             raise UsageError(
                 f"nvcc's host compiler '{flag.value}' (-ccbin in {where}) does not exist.",
                 hint="take the flag out: kjit gives nvcc the compiler that CXX names",
@@ -241,24 +133,73 @@ def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target, *, are_es
 
 
 def _refuse_unknown(words: Sequence[str], where: str) -> None:
-    """Reject options that nvcc does not have."""
-    for word, meant in unknown_to_nvcc(words):
+    """Reject options that nvcc does not have, in builds without it."""
+    every = [flag for flag, dialect in expand(words, "nvcc") if dialect == "nvcc"]
+    if any(flag.option("nvcc").meaning == "forwarding" for flag in every):
+        return
+    for flag in every:
+        if flag.option("nvcc").names or not flag.value.startswith("-"):
+            continue
+        name = flag.value.partition("=")[0]
+        meant = f"-Xcompiler={flag.value}" if _OF_HOST.fullmatch(flag.value) else None
+        if name not in ("-march", "-mtune"):  # similar to -arch
+            meant = next(iter(difflib.get_close_matches(name, OPTIONS["nvcc"], n=1, cutoff=0.8)), meant)
         raise UsageError(
-            f"nvcc has no option '{word}' ({where})" + (f"; did you mean '{meant}'?" if meant else "."),
+            f"nvcc has no option '{flag.value}' ({where})" + (f"; did you mean '{meant}'?" if meant else "."),
             hint="correct it there, or remove it",
         )
 
 
-def _is_missing(program: str) -> bool:
-    return shutil.which(program) is None and not os.path.isdir(program)
+def refuse_misread(words: Sequence[str], where: str, *, are_escaped: bool = True) -> None:
+    """Reject flags that nvcc's parts would not get unchanged.
+
+    Args:
+        where: the field, file or variable with these flags.
+        are_escaped: whether kjit escapes their macros (compile/quoting.py), which it cannot in a file or a variable.
+
+    Raises:
+        UsageError: a shell would expand or change part of a flag.
+    """
+    for flag in parse(words, "nvcc"):
+        if flag.meaning == "macro" and are_escaped:
+            continue
+        text = " ".join(flag.words())
+        match = _misread_by(flag).search(flag.value)
+        if match is not None:
+            raise UsageError(
+                f"'{text}' in {where} has a {match[0].strip(' ,') or match[0]!r}, which nvcc's shell would interpret.",
+                hint="define the macro with -D in extra_cuda_cflags, which arrives unchanged, or in a header"
+                if flag.meaning in ("macro", "list")
+                else "use a name without it",
+            )
+        if flag.meaning == "list" and _MACRO_IN_LIST.search(flag.value):
+            raise UsageError(
+                f"'{text}' in {where} has a macro with quotes or backslashes, which nvcc's shell removes.",
+                hint="define the macro with -D in extra_cuda_cflags, which arrives unchanged",
+            )
+
+
+_NEVER = re.compile(r"(?!)")
+
+
+def _misread_by(flag: Flag) -> re.Pattern[str]:
+    """The characters in a flag's value that nvcc's parts would not get unchanged."""
+    if flag.meaning == "macro":
+        return _EXPANDED_IN_MACROS
+    if flag.meaning in ("list", "for a part"):
+        return _EXPANDED_IN_LISTS
+    if flag.meaning in ("headers", "header", "libraries", "options"):
+        return _NEVER if os.path.isabs(flag.value) else _EXPANDED_IN_NAMES  # an absolute one is replaced by a link
+    return _EXPANDED
 
 
 def _refuse_arch(flag: Flag, where: str, target: Target) -> None:
     """Reject architectures other than the target's."""
     text = " ".join(flag.words())
     named = [match["digits"] for match in _ARCH.finditer(flag.value)]
-    if any(match["kind"] == "lto" for match in _ARCH.finditer(flag.value)):
-        raise UsageError(f"'{text}' in {where} {_DEVICE_LINK.reason}.", hint=_DEVICE_LINK.instead)
+    if "lto_" in flag.value:
+        why, instead = _REFUSED["device link"]
+        raise UsageError(f"'{text}' in {where} {why}.", hint=instead)
     if target.is_simulated and named:
         return  # rejected in a build for a GPU
     others = [digits for digits in named if digits not in {arch.digits for arch in target.archs}]
@@ -275,54 +216,24 @@ def _refuse_arch(flag: Flag, where: str, target: Target) -> None:
 def _refuse_kernels(spec: Spec) -> None:
     """Reject exports that are kernels in one of the op's own files: a call would not launch them."""
     for export, symbol in spec.cuda_wrappers:
-        named = re.fullmatch(r"(?:::)?(?:\w+::)*(?P<name>\w+)(?P<arguments><.*>)?", symbol)
-        if named is None:
-            continue
-        for path in spec.cuda_files:
-            parameters = _kernel_parameters(path, named["name"])
-            if parameters is not None:
-                launcher = _launcher(export, symbol, parameters)
+        named = re.fullmatch(r"(?:::)?(?:\w+::)*(?P<name>\w+)(?:<.*>)?", symbol)
+        for path in spec.cuda_files if named is not None else ():
+            if named is not None and _is_kernel(path, named["name"]):
                 raise UsageError(
                     f"export '{export}' is a kernel ('{symbol}' is __global__ in {shown_path(path)}), and Python calls "
                     "host functions.",
-                    hint=f"write a function that launches it, and export that one:\n{launcher}",
+                    hint="export a function that launches it; "
+                    f"`kjit new NAME --from {shown_path(path)} --function {named['name']}` writes one",
                 )
 
 
-def _kernel_parameters(path: str, name: str) -> str | None:
-    """The parameters of the kernel `name` in a file; None if the file has no such kernel."""
+def _is_kernel(path: str, name: str) -> bool:
+    """Whether all functions of this name in a file are kernels, and there is one."""
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None  # the compiler reports it
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
-    found: list[str] = []
-    for match in re.finditer(rf"\b{name}\s*\((?P<parameters>[^(){{}};]*)\)\s*\{{", text):
-        head = re.split(r"[;{}]", text[: match.start()])[-1]
-        if "__global__" not in head:
-            return None
-        found.append(match["parameters"])
-    return found[0] if found else None
-
-
-def _launcher(export: str, symbol: str, parameters: str) -> str:
-    """A function that launches a kernel, with tensors for its pointers."""
-    taken, passed = [], []
-    first = ""
-    for parameter in filter(None, (each.strip() for each in parameters.split(","))):
-        name = re.findall(r"\w+", parameter)[-1]
-        if "*" in parameter:
-            first = first or name
-            taken.append(f"kjit::TensorView {name}")
-            passed.append(f"{name}.data_ptr()")
-        else:
-            taken.append(parameter)
-            passed.append(name)
-    size, device = (f"{first}.numel()", f"{first}.device()") if first else ("1", "DLDevice{kDLCUDA, 0}")
-    arguments = "".join(f", {each}" for each in passed)
-    return (
-        f"  void {export}({', '.join(taken)}) {{\n"
-        f"    using namespace kjit::host;\n"
-        f"    LaunchKernel(div_ceil({size}, 256), 256, {device})({symbol}{arguments});\n"
-        f"  }}"
-    )
+        return False  # the compiler reports it
+    if re.search(rf"__global__[^;{{}}]*\b{name}\s*\(", text) is None:
+        return False  # reading functions takes longer
+    found = [function.is_kernel for function in read_functions(text) if function.name == name]
+    return bool(found) and all(found)

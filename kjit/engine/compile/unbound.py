@@ -16,7 +16,7 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 _UNDEFINED = re.compile(r"undefined (?:hidden )?(?:reference to|symbol:) [`']?(?P<name>[\w.$@]+)")
 # The relocation type of a function called through the PLT, by machine: x86-64 and aarch64.
@@ -96,15 +96,9 @@ def unit(symbols: Sequence[str]) -> str:
 
 def asks(flags: Sequence[str]) -> bool:
     """Whether the flags of a link allow undefined functions, and do not require binding all of them at load."""
-    words = list(_words(flags))
+    words = [word for flag in flags if flag != "-Xlinker" for word in flag.removeprefix("-Wl,").split(",")]
     chosen = [words[index + 1] for index, word in enumerate(words[:-1]) if word == "-z"]
     return ("undefs" in chosen or "lazy" in chosen) and "now" not in chosen
-
-
-def _words(flags: Sequence[str]) -> Iterator[str]:
-    for flag in flags:
-        if flag != "-Xlinker":
-            yield from flag.removeprefix("-Wl,").split(",")
 
 
 def main(name: str, position: str, *link: str) -> int:

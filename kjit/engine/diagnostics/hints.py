@@ -14,7 +14,7 @@ from pathlib import Path
 from kjit.engine.compile.rewrite.shared_memory import DYNAMIC
 from kjit.engine.diagnostics import torch_words
 from kjit.engine.diagnostics.messages import Message
-from kjit.engine.key.flags import parse
+from kjit.engine.toolchain.options import parse
 from kjit.spec import CPP_DTYPES
 
 Given = Mapping[str, Sequence[str]]

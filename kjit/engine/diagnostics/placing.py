@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from kjit.cpp_text import blanked
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.messages import Message, Note
 from kjit.engine.diagnostics.symbols import base_name, instance
@@ -181,14 +182,8 @@ def unclosed_brace(lines: Sequence[str]) -> tuple[int, int] | None:
     It is found by indentation: the first whose `}` is in a line with another indentation, else the outermost one that
     stays open.
     """
-    text = "\n".join(lines)
-    # Braces in comments and literals do not count; spaces preserve the positions of all other characters.
-    text = re.sub(
-        r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'',
-        lambda match: re.sub(r"[^\n]", " ", match[0]),
-        text,
-        flags=re.DOTALL,
-    )
+    # Braces in comments and literals do not count.
+    text = blanked("\n".join(lines), directives=False)
     opened: list[tuple[int, int, int]] = []
     misfit: tuple[int, int] | None = None
     for number, line in enumerate(text.split("\n"), 1):

@@ -46,9 +46,8 @@ def cxx_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
         flags.append(f"-march={find_level(toolchain.target.level).march}")
     elif toolchain.is_native:
         flags.append("-march=native")
-        if toolchain.cxx.family == "clang" and toolchain.cxx.version >= (18, 0):
-            # clang warns in each compile for a CPU with AVX10, about its own detection of that CPU.
-            flags.append("-Wno-invalid-feature-combination")
+        since, quiet = toolchain.cxx.traits.quiet_about_cpu
+        flags += quiet if toolchain.cxx.version >= since else ()
     if toolchain.target.kind == "cpu":
         flags += _vector_flags(toolchain)
         # `omp simd` is effective without OpenMP's library.
@@ -83,15 +82,10 @@ def sim_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     if toolchain.target.kind == "sim-check":
         flags += [SIMULATOR_CHECKS, "-fsanitize=thread", "-fno-omit-frame-pointer"]
         # Volatile accesses to global memory are not races: kernels communicate by them.
-        flags += (
-            ["--param", "tsan-distinguish-volatile=1"]
-            if toolchain.cxx.family == "gcc"
-            else ["-mllvm", "-tsan-distinguish-volatile=1"]
-        )
+        flags += toolchain.cxx.traits.volatile_is_no_race
         # Otherwise g++ inlines copies, unchecked. Such a call is redirected to the checker (kjit_sim/sim.h).
         flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
-    if toolchain.cxx.family == "clang":
-        flags.append("-Qunused-arguments")
+    flags += toolchain.cxx.traits.accepts_unused
     own = for_host_compiler(spec.extra_cuda_cflags)
     return [*flags, *own, *_header_search(toolchain, spec.extra_include_paths)]
 
@@ -139,7 +133,7 @@ def nvcc_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
         f"-DKJIT_CUDA_ARCH={arch.number}",
         "-DKJIT_PRECOMPILED",
         "-Xcompiler",
-        ",".join(["-fPIC", "-fvisibility=hidden", *_names_as_written(toolchain)]),
+        ",".join(["-fPIC", "-fvisibility=hidden", *toolchain.cxx.traits.names_as_written]),
         # Registers, shared memory and spills of each kernel, for `kjit build`'s table.
         "-Xptxas=-v",
         # Host and device preprocess the unit in parallel.
@@ -235,10 +229,7 @@ def _vector_flags(toolchain: Toolchain) -> list[str]:
     if platform.machine() == "x86_64":
         # The widest on any CPU: kjit/cpu.h converts half-precision numbers in vectors of that size.
         flags.append("-mprefer-vector-width=512")
-    if toolchain.cxx.family == "gcc":
-        # No replacement of copy loops by memcpy, which would hide their writes from kjit/streaming.h.
-        flags.append("-fno-tree-loop-distribute-patterns")
-    return flags
+    return [*flags, *toolchain.cxx.traits.keeps_copy_loops]
 
 
 def _of_both_halves(toolchain: Toolchain, spec: Spec) -> list[str]:
@@ -270,13 +261,7 @@ def _of_both_halves(toolchain: Toolchain, spec: Spec) -> list[str]:
 def _header_search(toolchain: Toolchain, own: Sequence[str], *, with_cuda: bool = True) -> list[str]:
     """The folders of headers for the C++ compiler."""
     cuda = toolchain.cuda_include_dirs if with_cuda else ()
-    return [*_names_as_written(toolchain), *_include_flags(own, cuda, simulated=toolchain.target.is_simulated)]
-
-
-def _names_as_written(toolchain: Toolchain) -> list[str]:
-    """By default GCC lists `/app/pkg/../inc/a.h` of a system folder as `/app/inc/a.h`, which hides that it moves
-    with `pkg`."""
-    return ["-fno-canonical-system-headers"] if toolchain.cxx.family == "gcc" else []
+    return [*toolchain.cxx.traits.names_as_written, *_include_flags(own, cuda, simulated=toolchain.target.is_simulated)]
 
 
 def _simulated(toolchain: Toolchain) -> list[str]:
@@ -287,10 +272,8 @@ def _simulated(toolchain: Toolchain) -> list[str]:
 def _for_simulator(toolchain: Toolchain) -> list[str]:
     """The flags of simulated modules and of the simulator."""
     flags = ["-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing"]
-    if toolchain.cxx.family == "gcc":
-        # Each module has `__shared__` variables of its own.
-        flags.append("-fno-gnu-unique")
-    return [*flags, "-DKJIT_PRECOMPILED", *SIMULATED]
+    # Each module has `__shared__` variables of its own.
+    return [*flags, *toolchain.cxx.traits.variables_per_module, "-DKJIT_PRECOMPILED", *SIMULATED]
 
 
 def _nvrtc_options(arch: CudaArch) -> list[str]:

@@ -3,9 +3,8 @@
 A compiler is run for its version and capabilities only if its file is new (memo.py). Its identity in the key of every
 artifact is its path, size and time, and those of the programs that it runs: the compiler proper, the assembler, the
 linker. The file of a compiler cache (ccache) does not identify the compiler that it calls, so that compiler is used
-directly. Nor does a script, but that is used, because its flags have a purpose. A script that only passes on its
-arguments (`exec g++ -DX "$@"`) is identified by its text and the programs in it. For any other, the commands that it
-would run are part of the key, asked for once per process.
+directly. Nor does a script, but that is used, because its flags have a purpose: the commands that it would run are part
+of the key, and each process asks for them.
 """
 
 from __future__ import annotations
@@ -23,21 +22,18 @@ from typing import Literal, NamedTuple
 
 from kjit import env
 from kjit.engine.cache.staging import temporary_root
-from kjit.engine.key.flags import expand
 from kjit.engine.toolchain import looks
 from kjit.engine.toolchain.memo import Stamp, is_unchanged, open_memo, stamp
+from kjit.engine.toolchain.options import expand
 from kjit.errors import ToolchainError
 from kjit.runtime.manifest import HOST_VARIABLE as HOST_VARIABLE
 
 Family = Literal["gcc", "clang", "nvcc", "nvrtc"]
 Role = Literal["c++", "nvcc"]
 
-OLDEST: Mapping[Family, tuple[int, int]] = {"gcc": (11, 0), "clang": (16, 0), "nvcc": (12, 8)}
-"""The first releases that compile kjit's headers."""
-
 _INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
 _CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
-_FOR_C = re.compile(r"(?P<before>(?:.*-)?)(?P<driver>gcc|clang|cc)(?P<after>(?:-[\d.]+)?)")
+_FOR_C = re.compile(r"(?:.*-)?(?P<driver>gcc|clang|cc)(?:-[\d.]+)?")
 _ASK_TIMEOUT_S = 60
 
 
@@ -51,9 +47,9 @@ class Compiler:
         features: for a C++ compiler, `native` (accepts `-march=native`) and `openmp`; for nvcc, its architectures, such
             as `90`, and the newest host compilers that it accepts, such as `gcc<=15`.
         parts: the programs that a C++ compiler runs.
-        plan: for a script, a hash of the commands that it would run, or of its text and programs.
+        plan: for a script, a hash of the commands that it would run.
         variables: for a script, the variables in it, with their values.
-        may_change: whether it is a script that may run other commands the next time.
+        may_change: whether it is a script, which may run other commands the next time.
     """
 
     path: Path
@@ -67,6 +63,11 @@ class Compiler:
     plan: str = ""
     variables: tuple[tuple[str, str | None], ...] = ()
     may_change: bool = False
+
+    @property
+    def traits(self) -> Traits:
+        """What differs between its family and others."""
+        return TRAITS[self.family]
 
     @property
     def label(self) -> str:
@@ -103,6 +104,36 @@ class Compiler:
         return None
 
 
+class Traits(NamedTuple):
+    """What differs between compilers of two families.
+
+    Attributes:
+        banner: finds the version in the output of `--version`.
+        oldest: the first release that compiles kjit's headers.
+        features: asks a compiler for its features.
+        names_as_written: lists a header of a system folder by the name that led to it (by default GCC lists
+            `/app/pkg/../inc/a.h` as `/app/inc/a.h`, which hides that it moves with `pkg`).
+        keeps_copy_loops: no replacement of copy loops by memcpy, which would hide their writes from kjit/streaming.h.
+        variables_per_module: each library has variables of its own, also those of templates.
+        volatile_is_no_race: for ThreadSanitizer, accesses of volatile variables do not race.
+        accepts_unused: no warning about flags without effect.
+        takes_host_halves: it compiles the host halves of CUDA units, and has the builtins that NVRTC has in the others.
+        quiet_about_cpu: no warning about the compiler's own detection of this CPU, which clang has with AVX10, in each
+            compile; the release that has the flag comes first.
+    """
+
+    banner: str
+    oldest: tuple[int, int]
+    features: Callable[[Path], list[str]]
+    names_as_written: tuple[str, ...] = ()
+    keeps_copy_loops: tuple[str, ...] = ()
+    variables_per_module: tuple[str, ...] = ()
+    volatile_is_no_race: tuple[str, ...] = ()
+    accepts_unused: tuple[str, ...] = ()
+    takes_host_halves: bool = False
+    quiet_about_cpu: tuple[tuple[int, int], tuple[str, ...]] = ((0, 0), ())
+
+
 def find_cxx() -> Compiler:
     """The C++ compiler: `CXX`, else the first of c++, g++ and clang++ on PATH.
 
@@ -135,7 +166,7 @@ def find_host_cxx(nvcc: Compiler) -> Compiler:
         return cxx
     if not os.environ.get(variable, "").strip():
         newest_gcc = nvcc.newest_host("gcc") or 0
-        for major in range(newest_gcc, OLDEST["gcc"][0] - 1, -1):
+        for major in range(newest_gcc, TRAITS["gcc"].oldest[0] - 1, -1):
             path = _which_compiler(f"g++-{major}")
             if path is not None:
                 return inspect(path, "c++")
@@ -153,7 +184,7 @@ def _named_host() -> tuple[str, Path | None]:
     named: list[tuple[str, str]] = []
     for variable in ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"):
         flags = (flag for flag, _ in expand(os.environ.get(variable, "").split(), "nvcc"))
-        named += [(variable, flag.value) for flag in flags if flag.name in ("-ccbin", "--compiler-bindir")]
+        named += [(variable, flag.value) for flag in flags if flag.meaning == "host compiler"]
     named.append((HOST_VARIABLE, os.environ.get(HOST_VARIABLE, "").strip()))
     for variable, text in named:
         if not text:
@@ -186,16 +217,12 @@ def inspect(path: Path, role: Role) -> Compiler:
     memo = open_memo()
     script = script_of(path) if role == "c++" else b""
 
-    forwarded = _programs_in(script)
-    suffix = "".join(f" {each}" for each in forwarded or ())
-
     def recall(question: str, answer: Callable[[], list[str]]) -> list[str]:
-        is_asked = script and forwarded is None
-        return answer() if is_asked else memo.recall(seen, f"{question}{suffix}", answer)
+        return answer() if script else memo.recall(seen, question, answer)
 
     text = recall("version", lambda: [ask([str(path), "--version"]).strip()])[0]
     family, version = _read_version(path, role, text)
-    oldest = OLDEST[family]
+    oldest = TRAITS[family].oldest
     if version < oldest:
         needed = f"{oldest[0]}.{oldest[1]}" if family == "nvcc" else str(oldest[0])
         raise ToolchainError(
@@ -203,17 +230,12 @@ def inspect(path: Path, role: Role) -> Compiler:
             hint="set KJIT_CUDA_HOME to a newer CUDA" if role == "nvcc" else "set CXX to a newer compiler",
         )
     if role == "nvcc":
-        features = memo.recall(seen, "features", lambda: _nvcc_features(path))
+        features = memo.recall(seen, "features", lambda: TRAITS[family].features(path))
         return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
     environment = {name: os.environ.get(name) for name in _ENVIRONMENT_OF_PARTS}
-    answer = recall(f"runs {environment}", lambda: _commands_of(path))
-    plan, programs = "", answer[1:]
-    if forwarded is not None:
-        plan = hashlib.sha256(suffix.encode()).hexdigest()[:32]
-        programs = [*programs, *(each.path for each in forwarded)]
-    elif script:
-        plan = answer[0]
-    features = memo.recall(seen, f"features {plan}".rstrip(), lambda: _cxx_features(path, family))
+    plan, *programs = recall(f"runs {environment}", lambda: _commands_of(path))
+    plan = plan if script else ""
+    features = memo.recall(seen, f"features {plan}".rstrip(), lambda: TRAITS[family].features(path))
     names = sorted({os.fsdecode(name) for name in _VARIABLE.findall(script)})
     return Compiler(
         path,
@@ -226,7 +248,7 @@ def inspect(path: Path, role: Role) -> Compiler:
         _stamps_of(programs),
         plan,
         tuple((name, os.environ.get(name)) for name in names),
-        may_change=bool(script) and forwarded is None,
+        may_change=bool(script),
     )
 
 
@@ -241,53 +263,6 @@ def script_of(path: Path) -> bytes:
         if (head := file.read(2)) == b"#!":
             return head + file.read()
     return b""
-
-
-class _Program(NamedTuple):
-    """A program that a script starts.
-
-    Attributes:
-        script: a hash of the script.
-    """
-
-    path: str
-    size: int
-    mtime_ns: int
-    script: str
-
-
-# A whole script that only passes on its arguments, without characters that a shell interprets.
-_FORWARDS = re.compile(
-    rb"#! ?(?:/usr)?/bin/(?:env )?(?:sh|bash|dash)\n(?:[ \t]*(?:#[^\n]*)?\n)*"
-    rb"exec (?P<words>[\w./=+,:@%-]+(?: [\w./=+,:@%-]+)*) \"\$@\"\s*"
-)
-
-
-def _programs_in(script: bytes, inside: tuple[bytes, ...] = ()) -> list[_Program] | None:
-    """The programs that a script starts, if it only passes on its arguments; None if it may do more, or is empty."""
-    match = _FORWARDS.fullmatch(script)
-    # A shell first reads the file named by BASH_ENV.
-    if match is None or script in inside or os.environ.get("BASH_ENV"):
-        return None
-    words = match["words"].decode("ascii", errors="replace").split(" ")
-    digest = hashlib.sha256(script).hexdigest()[:32]
-    programs: list[_Program] = []
-    for word in words:
-        program = word if os.path.isabs(word) else "" if os.sep in word else looks.which(word) or ""
-        if not os.path.isabs(program):
-            return None
-        try:
-            programs.append(_Program(*stamp(Path(program)), digest))
-        except OSError:
-            return None  # it does not exist, and the script reports that
-        if further := script_of(Path(program)):
-            started = _programs_in(further, (*inside, script))
-            if started is None:
-                return None
-            programs += started
-        if Path(program).resolve().name not in _CACHING_WRAPPERS:
-            return programs
-    return None
 
 
 def _commands_of(path: Path) -> list[str]:
@@ -364,10 +339,9 @@ def _refuse_for_c(named: str, path: Path) -> None:
         match = _FOR_C.fullmatch(name)
         if match is not None and not (match["driver"] == "clang" and name != path.name):
             driver = {"gcc": "g++", "clang": "clang++", "cc": "c++"}[match["driver"]]
-            instead = f"{match['before']}{driver}{match['after']}"
             raise ToolchainError(
                 f"CXX is '{named}', which is a compiler for C: it does not link with C++'s library.",
-                hint=f"set CXX to the one for C++: {os.path.join(os.path.dirname(named), instead)}",
+                hint=f"set CXX to the one for C++: {path.with_name(name.replace(match['driver'], driver))}",
             )
 
 
@@ -387,38 +361,31 @@ def _which_compiler(name: str) -> Path | None:
 
 
 def _read_version(path: Path, role: Role, text: str) -> tuple[Family, tuple[int, int]]:
-    family: Family
-    if role == "nvcc":
-        family, pattern = "nvcc", r"release (\d+)\.(\d+)"
-    elif "clang" in text.lower():
-        family, pattern = "clang", r"version (\d+)\.(\d+)"
-    else:
-        # The package's own version comes first, in brackets: `g++ (Debian 12.2.0-14) 12.2.0`.
-        family, pattern = "gcc", r"\)\s+(\d+)\.(\d+)(?=[\s\S]*Free Software Foundation)"
-    match = re.search(pattern, text)
-    if match is None:
-        expected = "nvcc" if role == "nvcc" else "GCC or clang"
-        raise ToolchainError(
-            f"The output of '{path} --version' is not that of {expected}.", hint="`kjit doctor` shows more"
-        )
-    return family, (int(match[1]), int(match[2]))
+    families: tuple[Family, ...] = ("nvcc",) if role == "nvcc" else ("clang", "gcc")
+    for family in families:
+        if (match := re.search(TRAITS[family].banner, text)) is not None:
+            return family, (int(match[1]), int(match[2]))
+    expected = "nvcc" if role == "nvcc" else "GCC or clang"
+    raise ToolchainError(
+        f"The output of '{path} --version' is not that of {expected}.", hint="`kjit doctor` shows more"
+    )
 
 
-def _cxx_features(path: Path, family: Family) -> list[str]:
-    features = []
-    if family == "gcc":
-        # GCC accepts -march=native on these two; a check would cost a compile. For OpenMP it needs one file of its
-        # library, which may be in a separate package.
-        if platform.machine() in ("x86_64", "aarch64"):
-            features.append("native")
-        if os.path.isabs(ask([str(path), "-print-file-name=libgomp.spec"]).strip()):
-            features.append("openmp")
-        return features
-    if compiles(path, ["-march=native", "-fsyntax-only"], "int main() {}"):
-        features.append("native")
-    if compiles(path, ["-fopenmp", "-o", os.devnull], "#include <omp.h>\nint main() { return omp_get_num_procs(); }"):
-        features.append("openmp")
-    return features
+def _gcc_features(path: Path) -> list[str]:
+    # GCC accepts -march=native on these two; a check would cost a compile.
+    features = ["native"] if platform.machine() in ("x86_64", "aarch64") else []
+    # For OpenMP it needs one file of its library, which may be in a separate package.
+    has_openmp = os.path.isabs(ask([str(path), "-print-file-name=libgomp.spec"]).strip())
+    return [*features, "openmp"] if has_openmp else features
+
+
+def _clang_features(path: Path) -> list[str]:
+    openmp = "#include <omp.h>\nint main() { return omp_get_num_procs(); }"
+    checks = {
+        "native": (["-march=native", "-fsyntax-only"], "int main() {}"),
+        "openmp": (["-fopenmp", "-o", os.devnull], openmp),
+    }
+    return [feature for feature, (flags, source) in checks.items() if compiles(path, flags, source)]
 
 
 def compiles(path: Path, flags: list[str], source: str) -> bool:
@@ -449,3 +416,28 @@ def _nvcc_features(path: Path) -> list[str]:
                     limits.append(f"{family}<={int(match[1]) - (family == 'clang')}")
             break
     return [*codes, *limits]
+
+
+TRAITS: Mapping[Family, Traits] = {
+    "gcc": Traits(
+        # The package's own version comes first, in brackets: `g++ (Debian 12.2.0-14) 12.2.0`.
+        r"\)\s+(\d+)\.(\d+)(?=[\s\S]*Free Software Foundation)",
+        (11, 0),
+        _gcc_features,
+        names_as_written=("-fno-canonical-system-headers",),
+        keeps_copy_loops=("-fno-tree-loop-distribute-patterns",),
+        variables_per_module=("-fno-gnu-unique",),
+        volatile_is_no_race=("--param", "tsan-distinguish-volatile=1"),
+        takes_host_halves=True,
+    ),
+    "clang": Traits(
+        r"clang version (\d+)\.(\d+)",
+        (16, 0),
+        _clang_features,
+        volatile_is_no_race=("-mllvm", "-tsan-distinguish-volatile=1"),
+        accepts_unused=("-Qunused-arguments",),
+        quiet_about_cpu=((18, 0), ("-Wno-invalid-feature-combination",)),
+    ),
+    "nvcc": Traits(r"release (\d+)\.(\d+)", (12, 8), _nvcc_features),
+}
+"""What kjit knows about each family of compilers that are programs."""

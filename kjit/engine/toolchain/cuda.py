@@ -9,8 +9,8 @@ one set of headers: different minor versions fail deep inside ptxas or in a head
 names of the .dist-info folders: one directory listing, no imports).
 
 The simulator uses the C++ compiler and needs only CUDA's headers. They are searched for in the same places, without
-nvcc; an incomplete place is skipped unless a variable names it. Without nvcc, headers, runtime and NVRTC are searched
-for in the same way (nvrtc.py).
+nvcc; an incomplete place is skipped unless a variable names it. Without nvcc, NVRTC compiles with these headers and the
+runtime library beside them (nvrtc.py).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from kjit import env
 from kjit.engine.toolchain import looks
-from kjit.engine.toolchain.compilers import Compiler, ask, inspect
+from kjit.engine.toolchain.compilers import Compiler, inspect
 from kjit.engine.toolchain.memo import Stamp, open_memo, stamp
 from kjit.errors import ToolchainError
 
@@ -38,8 +38,8 @@ INSTALL_CUDA = "install it with `pip install 'kjit[cu13]'`, or set KJIT_CUDA_HOM
 _COMPILER_WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")
 _HEADER_WHEELS = ("nvidia-cuda-runtime", "nvidia-cuda-cccl")
 # Headers of each package that the simulator needs: nvidia-cuda-runtime, and -crt and -cccl.
-HEADERS_OF_RUNTIME = ("cuda_runtime_api.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h")
-SIMULATED_HEADERS = (*HEADERS_OF_RUNTIME, "crt/host_defines.h", "nv/target")
+_HEADERS_OF_RUNTIME = ("cuda_runtime_api.h", "cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h")
+SIMULATED_HEADERS = (*_HEADERS_OF_RUNTIME, "crt/host_defines.h", "nv/target")
 STAND_INS = Path(__file__).resolve().parents[2] / "include" / "kjit_rtc" / "cuda"
 """Replacements for headers that torch's CUDA wheels lack: those of nvidia-cuda-crt, and one of nvidia-cuda-cccl."""
 
@@ -101,10 +101,12 @@ class CudaHeaders:
     """CUDA's headers, without a compiler.
 
     Attributes:
+        home: the folder of the CUDA that they belong to.
         origin: where they were found.
         stamps: size and time of some of them, which change with an upgrade.
     """
 
+    home: Path
     include_dirs: tuple[Path, ...]
     origin: Origin
     stamps: tuple[Stamp, ...]
@@ -112,14 +114,20 @@ class CudaHeaders:
     @property
     def version(self) -> tuple[int, int]:
         """`(13, 0)`."""
-        text = (self.include_dirs[0] / "cuda_runtime_api.h").read_text(encoding="utf-8", errors="replace")
-        match = re.search(r"^#define CUDART_VERSION\s+(\d+)", text, re.MULTILINE)
-        number = int(match[1]) if match else 0
+        header = self.include_dirs[0] / "cuda_runtime_api.h"
+        number = int(open_memo().recall(stamp(header), "version", lambda: [_release_in(header)])[0])
         return number // 1000, number % 1000 // 10
 
     def identity(self) -> dict[str, object]:
         """Their identity as JSON."""
         return {"parts": [list(part) for part in self.stamps]}
+
+
+def _release_in(header: Path) -> str:
+    match = re.search(r"^#define CUDART_VERSION\s+(\d+)", header.read_text(errors="replace"), re.MULTILINE)
+    if match is None:
+        raise ToolchainError(f"'{header}' does not define CUDART_VERSION.", hint="reinstall CUDA's headers")
+    return match[1]
 
 
 def find_cuda_headers() -> CudaHeaders:
@@ -130,57 +138,35 @@ def find_cuda_headers() -> CudaHeaders:
         NoCudaError: there are none, or some are missing.
         ToolchainError: a variable names a folder without them.
     """
-    lacking: list[str] = []
-    for home, variable in named_homes():
-        found = _headers(header_folders(home), variable, lacking) or _completed(header_folders(home), variable)
-        if found is None:
-            raise ToolchainError(
-                f"{variable} is '{home}', which does not have CUDA's headers{''.join(lacking)}.",
-                hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
-            )
+    found, lacking = search_headers()
+    if found is not None:
         return found
-    for home in header_homes():
-        if (found := _headers(header_folders(home), "PyPI wheels", lacking)) is not None:
-            return found
-    on_path = looks.which("nvcc")
-    if on_path is not None and (found := _headers(_include_dirs_of(Path(os.path.abspath(on_path))), "PATH", lacking)):
-        return found
-    if (found := _headers(header_folders(DEFAULT_HOME), "/usr/local/cuda", lacking)) is not None:
-        return found
-    for home in header_homes():
-        if (found := _completed(header_folders(home), "PyPI wheels")) is not None:
-            return found
-    raise NoCudaError(
-        f"The simulator needs CUDA's headers, and none were found{''.join(lacking)}.", hint=INSTALL_HEADERS
-    )
+    if (named := named_home()) is not None:
+        raise ToolchainError(
+            f"{named[1]} is '{named[0]}', which does not have CUDA's headers{lacking}.",
+            hint=f"set {named[1]} to the folder of a CUDA toolkit, or unset it",
+        )
+    raise NoCudaError(f"The simulator needs CUDA's headers, and none were found{lacking}.", hint=INSTALL_HEADERS)
 
 
-def _headers(include_dirs: tuple[Path, ...], origin: Origin, lacking: list[str]) -> CudaHeaders | None:
-    """The headers in `include_dirs` if they are complete; else missing ones are added to `lacking`."""
-    if not include_dirs:
-        return None
-    if missing := missing_headers(include_dirs):
-        lacking.append(f" ('{include_dirs[0]}' lacks {', '.join(missing)})")
-        return None
-    return _as_cuda_headers(include_dirs, origin)
-
-
-def _completed(include_dirs: tuple[Path, ...], origin: Origin) -> CudaHeaders | None:
-    """The headers in `include_dirs`, with `STAND_INS` for those that torch's CUDA wheels lack; None if others are
-    missing."""
-    if not include_dirs or any(name in HEADERS_OF_RUNTIME for name in missing_headers(include_dirs)):
-        return None
-    return _as_cuda_headers((*include_dirs, STAND_INS), origin)
-
-
-def missing_headers(include_dirs: Sequence[Path]) -> list[str]:
-    """Those of `SIMULATED_HEADERS` that are in none of the folders."""
-    return [name for name in SIMULATED_HEADERS if not any(looks.is_file(folder / name) for folder in include_dirs)]
-
-
-def _as_cuda_headers(include_dirs: tuple[Path, ...], origin: Origin) -> CudaHeaders:
-    parts = (include_dirs[0] / "cuda_runtime_api.h", include_dirs[0] / "cuda_fp16.hpp")
-    return CudaHeaders(include_dirs, origin, tuple(stamp(part) for part in parts if looks.exists(part)))
+def search_headers() -> tuple[CudaHeaders | None, str]:
+    """The headers of CUDA, and what the places without them lack."""
+    completed: CudaHeaders | None = None
+    lacking = ""
+    for home, origin in homes():
+        include_dirs = header_folders(home)
+        missing = [name for name in SIMULATED_HEADERS if not any(looks.is_file(each / name) for each in include_dirs)]
+        if not include_dirs:
+            continue
+        parts = [include_dirs[0] / name for name in ("cuda_runtime_api.h", "cuda_fp16.hpp")]
+        stamps = tuple(stamp(part) for part in parts if looks.exists(part))
+        if not missing:
+            return CudaHeaders(home, include_dirs, origin, stamps), ""
+        if any(name in _HEADERS_OF_RUNTIME for name in missing):
+            lacking += f" ('{include_dirs[0]}' lacks {', '.join(missing)})"
+        elif completed is None:
+            completed = CudaHeaders(home, (*include_dirs, STAND_INS), origin, stamps)
+    return completed, lacking
 
 
 def find_cuda() -> CudaToolkit:
@@ -191,44 +177,45 @@ def find_cuda() -> CudaToolkit:
         ToolchainError: one named by a variable has no compiler, a part is missing, parts have different versions, or it
             is too old.
     """
-    for home, variable in named_homes():
+    for home, origin in homes():
         if looks.is_file(home / "bin" / "nvcc"):
-            return _toolkit(home, home / "bin" / "nvcc", variable)
-        try:
-            return _toolkit_without_nvcc()
-        except NoCudaError:
-            if env.cuda_compiler() == "nvrtc":
-                raise
-            raise ToolchainError(
-                f"{variable} is '{home}', and there is no bin/nvcc in it.",
-                hint=f"set {variable} to the folder of a CUDA toolkit, or unset it",
-            ) from None
-    for home in wheel_homes():
-        return _toolkit(home, home / "bin" / "nvcc", "PyPI wheels")
-    on_path = looks.which("nvcc")
-    if on_path is not None:
-        return _toolkit_on_path(Path(os.path.abspath(on_path)))
-    if looks.is_file(DEFAULT_HOME / "bin" / "nvcc"):
-        return _toolkit(DEFAULT_HOME, DEFAULT_HOME / "bin" / "nvcc", "/usr/local/cuda")
-    return _toolkit_without_nvcc()
+            return _toolkit(home, origin)
+    try:
+        if env.cuda_compiler() == "nvcc":
+            raise NoCudaError("No CUDA compiler (nvcc) was found.", hint=INSTALL_CUDA)
+        from kjit.engine.toolchain.nvrtc import toolkit_without_nvcc  # a circular import
+
+        return toolkit_without_nvcc()
+    except NoCudaError:
+        named = named_home()
+        if named is None or env.cuda_compiler() == "nvrtc":
+            raise
+        raise ToolchainError(
+            f"{named[1]} is '{named[0]}', and there is no bin/nvcc in it.",
+            hint=f"set {named[1]} to the folder of a CUDA toolkit, or unset it",
+        ) from None
 
 
-def _toolkit_without_nvcc() -> CudaToolkit:
-    from kjit.engine.toolchain.nvrtc import toolkit_without_nvcc  # a circular import
-
-    if env.cuda_compiler() == "nvcc":
-        raise NoCudaError("No CUDA compiler (nvcc) was found.", hint=INSTALL_CUDA)
-    return toolkit_without_nvcc()
-
-
-def named_homes() -> list[tuple[Path, Origin]]:
-    """The CUDA folders named by variables, with the variables."""
-    homes: list[tuple[Path, Origin]] = []
+def named_home() -> tuple[Path, Origin] | None:
+    """The CUDA folder named by a variable, with the variable."""
     if (home := env.cuda_home()) is not None:
-        homes.append((home, "KJIT_CUDA_HOME"))
-    if (home := _cuda_home_variable()) is not None:
-        homes.append((home, "CUDA_HOME"))
-    return homes
+        return home, "KJIT_CUDA_HOME"
+    text = os.environ.get("CUDA_HOME", "").strip()
+    return (env.absolute("CUDA_HOME", text), "CUDA_HOME") if text else None
+
+
+def homes() -> Iterator[tuple[Path, Origin]]:
+    """The folders where CUDA may be, in order: only one if a variable names it."""
+    if (named := named_home()) is not None:
+        yield named
+        return
+    yield from ((home, "PyPI wheels") for home in wheel_homes())
+    yield from ((home, "PyPI wheels") for home in header_homes())
+    if (on_path := looks.which("nvcc")) is not None:
+        # It may be a link.
+        places = [path.parent.parent for path in (Path(os.path.abspath(on_path)), Path(on_path).resolve())]
+        yield next(filter(header_folders, places), places[0]), "PATH"
+    yield DEFAULT_HOME, "/usr/local/cuda"
 
 
 def wheel_homes() -> list[Path]:
@@ -285,89 +272,28 @@ def wheel_versions(home: Path) -> dict[str, str]:
         folders = looks.names_in(home.parent.parent)
     except OSError:
         return {}
-    versions = {}
-    folders = [folder for folder in folders if folder.startswith("nvidia_") and folder.endswith(".dist-info")]
-    for name in (*_COMPILER_WHEELS, *_HEADER_WHEELS):
-        stem = name.replace("-", "_")
-        for folder in folders:
-            if folder.startswith(f"{stem}-"):
-                versions[name] = folder[len(stem) + 1 : -len(".dist-info")]
-    return versions
+    matches = [match for match in map(re.compile(r"(nvidia_\w+)-(.+)\.dist-info").fullmatch, folders) if match]
+    versions = {match[1].replace("_", "-"): match[2] for match in matches}
+    return {name: versions[name] for name in (*_COMPILER_WHEELS, *_HEADER_WHEELS) if name in versions}
 
 
 def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _cuda_home_variable() -> Path | None:
-    text = os.environ.get("CUDA_HOME", "").strip()
-    return env.absolute("CUDA_HOME", text) if text else None
-
-
-def _toolkit_on_path(found: Path) -> CudaToolkit:
-    """The toolkit of the nvcc on PATH, which may be a link, a wrapper script, or in /usr/bin."""
-    for candidate in (found, found.resolve()):
-        if candidate.name == "nvcc" and header_folders(candidate.parent.parent):
-            return _toolkit(candidate.parent.parent, candidate, "PATH")
-    # Three lines, for the memo: the home, the header folders, the library folders.
-    home, includes, libraries = open_memo().recall(stamp(found), "folders", lambda: _ask_for_folders(found))
-    nvcc = Path(home) / "bin" / "nvcc"
-    return _toolkit(
-        Path(home),
-        nvcc if looks.is_file(nvcc) else found,
-        "PATH",
-        tuple(map(Path, includes.splitlines())),
-        tuple(map(Path, libraries.splitlines())),
-    )
-
-
-def _include_dirs_of(nvcc: Path) -> tuple[Path, ...]:
-    """The header folders of the nvcc on PATH; none if unknown."""
-    for candidate in (nvcc, nvcc.resolve()):
-        if candidate.name == "nvcc" and (folders := header_folders(candidate.parent.parent)):
-            return folders
-    try:
-        _, includes, _ = open_memo().recall(stamp(nvcc), "folders", lambda: _ask_for_folders(nvcc))
-    except ToolchainError:
-        return ()
-    return tuple(map(Path, includes.splitlines()))
-
-
-def _ask_for_folders(nvcc: Path) -> list[str]:
-    """Home, header folders and library folders (one line each) of `nvcc`, from its dry run."""
-    plan = ask([str(nvcc), "--dryrun", "-c", "unit.cu", "-o", "unit.o"], stderr=True)
-    top = re.search(r"^#\$ TOP=(.+)$", plan, re.MULTILINE)
-    if top is None:
-        raise ToolchainError(
-            f"The CUDA of '{nvcc}' (on PATH) cannot be determined: its dry run does not print TOP.",
-            hint="set KJIT_CUDA_HOME to the folder of the CUDA toolkit",
-        )
-
-    def folders(variable: str, flag: str) -> str:
-        line = re.search(rf"^#\$ {variable}=(.*)$", plan, re.MULTILINE)
-        found = re.findall(rf'"{flag}([^"]+)"|{flag}(\S+)', line[1] if line else "")
-        return "\n".join(os.path.realpath(quoted or plain) for quoted, plain in found)
-
-    return [os.path.realpath(top[1].strip()), folders("INCLUDES", "-I"), folders("LIBRARIES", "-L")]
-
-
-def _toolkit(
-    home: Path, nvcc: Path, origin: Origin, includes: tuple[Path, ...] = (), libraries: tuple[Path, ...] = ()
-) -> CudaToolkit:
+def _toolkit(home: Path, origin: Origin) -> CudaToolkit:
     check_wheels(home)
-    compiler = inspect(nvcc, "nvcc")
-    include_dirs = header_folders(home) or tuple(path for path in includes if looks.is_file(path / "cuda_runtime.h"))
-    if not include_dirs:
+    compiler = inspect(home / "bin" / "nvcc", "nvcc")
+    include_dirs = header_folders(home)
+    cudart = cudart_in(home)
+    lacking = [] if include_dirs else ["headers (include/cuda_runtime.h)"]
+    lacking += [part for part in ("bin/ptxas", "nvvm/bin/cicc") if not looks.is_file(home / part)]
+    if cudart is None or lacking:
         raise ToolchainError(
-            f"The CUDA in '{home}' has no headers (include/cuda_runtime.h).", hint=f"reinstall it, or {INSTALL_CUDA}"
-        )
-    for part in ("bin/ptxas", "nvvm/bin/cicc"):
-        if nvcc.parent.parent == home and not looks.is_file(home / part):
-            raise ToolchainError(f"The CUDA in '{home}' has no {part}.", hint=f"reinstall it, or {INSTALL_CUDA}")
-    cudart = cudart_in(home, libraries)
-    if cudart is None:
-        raise ToolchainError(
-            f"The CUDA in '{home}' has no runtime library (libcudart.so).", hint=f"reinstall it, or {INSTALL_CUDA}"
+            f"The CUDA in '{home}' has no {(*lacking, 'runtime library (libcudart.so)')[0]}.",
+            hint="set KJIT_CUDA_HOME to the folder of the toolkit, if nvcc on PATH is a wrapper in another folder"
+            if origin == "PATH"
+            else f"reinstall it, or {INSTALL_CUDA}",
         )
     parts = (home / "bin" / "ptxas", home / "nvvm" / "bin" / "cicc", include_dirs[0] / "cuda_runtime_api.h", cudart)
     stamps = tuple(stamp(part) for part in parts if looks.exists(part))
@@ -389,9 +315,9 @@ def _target_dirs(home: Path, name: str) -> list[Path]:
     return [home / "targets" / kind / name for kind in kinds]
 
 
-def cudart_in(home: Path, others: tuple[Path, ...] = ()) -> Path | None:
-    """The runtime library of the CUDA in `home`, else one in the folders `others`."""
-    for folder in (home / "lib64", home / "lib", *_target_dirs(home, "lib"), *others):
+def cudart_in(home: Path) -> Path | None:
+    """The runtime library of the CUDA in `home`."""
+    for folder in (home / "lib64", home / "lib", *_target_dirs(home, "lib")):
         if looks.exists(folder / "libcudart.so"):
             return folder / "libcudart.so"
         try:

@@ -8,8 +8,6 @@ compiler.
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import os
 import re
 import shutil
@@ -18,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from kjit import env
-from kjit.engine.toolchain.cuda import DEFAULT_HOME, find_cuda
+from kjit.engine.toolchain import looks
+from kjit.engine.toolchain.cuda import DEFAULT_HOME, homes, named_home
 from kjit.errors import KjitError, ToolchainError
 
 Tool = Literal["cuobjdump", "nvdisasm", "compute-sanitizer", "ncu"]
@@ -46,20 +44,18 @@ def find_tool(name: Tool) -> Path:
 
 
 def _places(name: str) -> Iterator[Path]:
-    for home in (env.cuda_home(), os.environ.get("CUDA_HOME") or None):
-        if home is not None:
-            yield from _in_home(Path(home), name)
-    for folder in _namespace("nvidia"):
-        homes = sorted((each for each in folder.glob("cu[0-9]*")), key=_number, reverse=True)
-        for home in homes:
+    if (named := named_home()) is not None:
+        yield from _in_home(named[0], name)
+    for folder in looks.package_folders("nvidia"):
+        for home in sorted(Path(folder).glob("cu[0-9]*"), key=_number, reverse=True):
             yield from _in_home(home, name)
     found = shutil.which(name)
     if found is not None:
         yield Path(found)
-    with contextlib.suppress(ToolchainError):  # which a compile would report
-        yield from _in_home(find_cuda().home, name)
-    for folder in _namespace("triton"):
-        yield folder / "backends" / "nvidia" / "bin" / name
+    for home, _ in homes():
+        yield from _in_home(home, name)
+    for folder in looks.package_folders("triton"):
+        yield Path(folder, "backends", "nvidia", "bin", name)
     yield from _in_home(DEFAULT_HOME, name)
     if name == "ncu":
         yield from sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), key=_number, reverse=True)
@@ -72,11 +68,6 @@ def _in_home(home: Path, name: str) -> Iterator[Path]:
     yield home / "bin" / name
     if name == "ncu":
         yield from sorted(home.glob("nsight-compute-*/ncu"), key=_number, reverse=True)
-
-
-def _namespace(package: str) -> list[Path]:
-    spec = importlib.util.find_spec(package)
-    return [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations or ()]
 
 
 def _number(path: Path) -> list[int]:

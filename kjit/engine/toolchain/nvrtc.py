@@ -17,20 +17,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.engine.key.flags import expand
 from kjit.engine.toolchain import cuda, looks
 from kjit.engine.toolchain.compilers import Compiler, ask
-from kjit.engine.toolchain.cuda import (
-    HEADERS_OF_RUNTIME,
-    STAND_INS,
-    CudaToolkit,
-    NoCudaError,
-    cudart_in,
-    header_folders,
-    missing_headers,
-    named_homes,
-)
+from kjit.engine.toolchain.cuda import CudaToolkit, NoCudaError
 from kjit.engine.toolchain.memo import Stamp, open_memo, stamp
+from kjit.engine.toolchain.options import expand
 from kjit.errors import ToolchainError
 
 OLDEST = (12, 8)
@@ -60,11 +51,14 @@ WRAPPED = (
 
 _ROOT = Path(__file__).resolve().parents[3]
 
-PROGRAMS = tuple(
-    str(_ROOT / "kjit" / "engine" / "compile" / f"{name}.py")
-    for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "kind", "precompiled")
+PROGRAMS = (
+    str(_ROOT / "kjit" / "cpp_text.py"),
+    *(
+        str(_ROOT / "kjit" / "engine" / "compile" / f"{name}.py")
+        for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "kind", "precompiled")
+    ),
 )
-"""The programs that cut, compile and join the halves of a CUDA unit."""
+"""The programs that cut, compile and join the halves of a CUDA unit, and what they import."""
 
 _PACKAGE = re.compile(r"nvidia_cuda_nvrtc(?:_cu\d+)?-(\d+)\.(\d+)\.(\d+)\.dist-info")
 _BUILTINS = re.compile(r"libnvrtc-builtins\.so\.(\d+)\.(\d+)")
@@ -114,7 +108,7 @@ def find_nvrtc(version: tuple[int, int], folders: Iterable[Path], host: Compiler
         NoCudaError: there is none.
         ToolchainError: there is only one of another release, or it is too old, or `host` is not g++.
     """
-    if host is not None and host.family != "gcc":
+    if host is not None and not host.traits.takes_host_halves:
         # NVRTC lacks clang's builtins, which headers use; clang rejects assembly for GPUs in the host half.
         raise ToolchainError(
             f"NVRTC compiles CUDA sources with g++ only, and the C++ compiler is {host.label} ('{host.path}').",
@@ -158,47 +152,23 @@ def _wheel_folders() -> list[Path]:
 
 
 def toolkit_without_nvcc() -> CudaToolkit:
-    """CUDA's headers and runtime, with NVRTC as the compiler, for a machine without nvcc: those in the folder named by
-    a variable, else in the first folder that has them.
+    """CUDA's headers and runtime, with NVRTC as the compiler, for a machine without nvcc.
 
     Raises:
-        NoCudaError: there are no headers, or no NVRTC.
-        ToolchainError: parts are missing, or have different versions.
+        NoCudaError: there are no headers, or no runtime, or no NVRTC.
+        ToolchainError: parts have different versions.
     """
-    homes = list(named_homes())[:1]
-    if not homes:
-        homes = [*((home, "PyPI wheels") for home in cuda.header_homes()), (cuda.DEFAULT_HOME, "/usr/local/cuda")]
-    lacking = ""
-    for home, origin in homes:
-        include_dirs = header_folders(home)
-        missing = missing_headers(include_dirs)
-        if not include_dirs or any(name in HEADERS_OF_RUNTIME for name in missing):
-            lacking = lacking or (f" ('{home}' lacks {', '.join(missing)})" if include_dirs else "")
-            continue
-        if missing:
-            include_dirs = (*include_dirs, STAND_INS)
-        cudart = cudart_in(home)
-        if cudart is None:
-            lacking = lacking or f" ('{home}' lacks libcudart.so)"
-            continue
-        version = _version_of(include_dirs[0] / "cuda_runtime_api.h")
-        nvrtc = find_nvrtc(version, [cudart.parent])
-        stamps = tuple(stamp(path) for path in (include_dirs[0] / "cuda_runtime_api.h", cudart))
-        return CudaToolkit(home, _as_compiler(nvrtc), origin, include_dirs, cudart.parent, cudart, stamps)
-    raise NoCudaError(f"No CUDA compiler was found: no nvcc, and no headers for NVRTC{lacking}.", hint=INSTALL_EITHER)
-
-
-def _version_of(header: Path) -> tuple[int, int]:
-    text = open_memo().recall(stamp(header), "version", lambda: [_release(header)])[0]
-    number = int(text)
-    return number // 1000, number % 1000 // 10
-
-
-def _release(header: Path) -> str:
-    match = re.search(r"^#define CUDART_VERSION\s+(\d+)", header.read_text(errors="replace"), re.MULTILINE)
-    if match is None:
-        raise ToolchainError(f"'{header}' does not define CUDART_VERSION.", hint="reinstall CUDA's headers")
-    return match[1]
+    headers, lacking = cuda.search_headers()
+    cudart = None if headers is None else cuda.cudart_in(headers.home)
+    if headers is None or cudart is None:
+        lacking += "" if headers is None else f" ('{headers.home}' lacks libcudart.so)"
+        raise NoCudaError(
+            f"No CUDA compiler was found: no nvcc, and no headers for NVRTC{lacking}.", hint=INSTALL_EITHER
+        )
+    nvrtc = find_nvrtc(headers.version, [cudart.parent])
+    stamps = (headers.stamps[0], stamp(cudart))
+    compiler = _as_compiler(nvrtc)
+    return CudaToolkit(headers.home, compiler, headers.origin, headers.include_dirs, cudart.parent, cudart, stamps)
 
 
 def _as_compiler(nvrtc: Nvrtc) -> Compiler:
@@ -221,43 +191,11 @@ class OnlyNvccError(Exception):
     """Why only nvcc can compile a module, as the end of a sentence."""
 
 
-# Flags of nvcc, with one dash or two, that NVRTC has too, and those that do not affect a cubin or always apply.
-_OF_NVRTC = re.compile(
-    r"-{1,2}(?:use_fast_math|disable-warnings|(?:fmad|ftz|prec-div|prec-sqrt)=\w+|extra-device-vectorization|restrict)"
-)
-_AS_IT_IS = re.compile(
-    r"-O\d?|-g|-{1,2}(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda|resource-usage|"
-    r"res-usage|Wno-deprecated-gpu-targets|Wno-deprecated-declarations|compress-mode=\w+|no-compress|"
-    r"display-error-number|no-display-error-number|err-no|no-err-no|Wreorder|Wmissing-launch-bounds|split-compile=\d+)"
-    r"|-t\d+|-m64"
-)
-_NAMED = {
-    "-maxrregcount": "--maxrregcount",
-    "-std": "--std",
-    "-Xptxas": "--ptxas-options",
-    **{f"-diag-{what}": f"--diag-{what}" for what in ("suppress", "warn", "error")},
-}
-# Architectures and device linking that contradict the target are rejected before (compile/refusals.py).
-_ARCH = re.compile(r"-(?:gencode|arch|code)|--(?:generate-code|gpu-architecture|gpu-code)")
-_WITHOUT_EFFECT = ("-t", "--threads", "-rdc", "--relocatable-device-code")
-
-
-# The macros that nvcc defines for its options.
-_MACROS = {
-    ("G", ""): "__CUDACC_DEBUG__",
-    ("device-debug", ""): "__CUDACC_DEBUG__",
-    ("extended-lambda", ""): "__CUDACC_EXTENDED_LAMBDA__",
-    ("expt-extended-lambda", ""): "__CUDACC_EXTENDED_LAMBDA__",
-}
-
-
 def macros_of_nvcc(words: Sequence[str]) -> Iterator[str]:
-    """The macros that nvcc defines because of its flags, each as `NAME` or `NAME=value`."""
+    """The macros that nvcc defines because of its flags."""
     for flag, dialect in expand(words, "nvcc"):
-        if dialect == "nvcc":
-            name, _, value = (flag.name, "", flag.value) if flag.name else flag.value.partition("=")
-            if (macro := _MACROS.get((name.lstrip("-"), value))) is not None:
-                yield macro
+        if dialect == "nvcc" and (macro := flag.option("nvcc").macro):
+            yield macro
 
 
 def nvrtc_options(words: Sequence[str]) -> list[str]:
@@ -268,34 +206,26 @@ def nvrtc_options(words: Sequence[str]) -> list[str]:
     """
     options: list[str] = []
     for flag, dialect in expand(words, "nvcc"):
-        if dialect != "nvcc" or flag.meaning in (
-            "headers",
-            "header",
-            "macro",
-            "list",
-            "options",
-            "library",
-            "libraries",
-        ):
-            continue  # for the preprocessor or another program
-        name = f"--{flag.name[2:]}" if flag.name.startswith("--") else flag.name
-        if _NAMED.get(name, name) == "--ptxas-options":
-            # A list, as for nvcc; NVRTC passes each value on as one word.
-            options += [f"--ptxas-options={value}" for value in re.split(r"[,\s]+", flag.value) if value]
-        elif name in _NAMED or name in _NAMED.values():
-            options.append(f"{_NAMED.get(name, name)}={flag.value}")
-        elif name in _WITHOUT_EFFECT or (_ARCH.fullmatch(name) and "compute_" not in flag.value.rpartition("code=")[2]):
+        if dialect != "nvcc" or flag.meaning in _NOT_FOR_DEVICES:
             continue
-        elif flag.name:
+        option = flag.option("nvcc")
+        name, _, value = (flag.name, "", flag.value) if flag.name else flag.value.partition("=")
+        if flag.meaning == "architecture":
+            # Another one than the target's is rejected before (compile/refusals.py).
+            is_known = "compute_" not in value.rpartition("code=")[2]
+        else:
+            is_known = option.nvrtc != ""
+        if not is_known:
             raise OnlyNvccError(f"{' '.join(flag.words())} is a flag for nvcc alone")
-        elif flag.value in ("-lineinfo", "--generate-line-info"):
-            options.append("-lineinfo")
-        elif flag.value == "-w":
-            options.append("--disable-warnings")
-        elif flag.value in ("-G", "--device-debug"):
-            options.append("-G")
-        elif _OF_NVRTC.fullmatch(flag.value):
-            options.append(f"--{flag.value.lstrip('-')}")
-        elif not _AS_IT_IS.fullmatch(flag.value):
-            raise OnlyNvccError(f"{flag.value} is a flag for nvcc alone")
+        if flag.meaning == "for a part":
+            # A list, as for nvcc; NVRTC passes each value on as one word.
+            options += [f"{option.long(name)}={word}" for word in re.split(r"[,\s]+", value) if word]
+        elif option.nvrtc == "same":
+            options.append(f"{option.long(name)}={value}" if value else option.long(name))
+        elif option.nvrtc.startswith("-"):
+            options.append(option.nvrtc)
     return options
+
+
+# What is for the preprocessor or another program.
+_NOT_FOR_DEVICES = ("headers", "header", "macro", "list", "options", "library", "libraries")

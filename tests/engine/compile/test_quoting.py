@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.compile.compile import compile_variant
-from kjit.engine.compile.quoting import PLAIN_FOR_NVCC, Links, for_nvcc, refuse_misread
+from kjit.engine.compile.quoting import PLAIN_FOR_NVCC, Links, for_nvcc
+from kjit.engine.compile.refusals import refuse_misread
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, KjitError, UsageError
 from kjit.spec import Spec, Target, Variant

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.compile import refusals
 from kjit.engine.compile.refusals import refuse_unfit
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
@@ -211,13 +210,12 @@ class TestKernels:
 
     @pytest.mark.parametrize("target", [CUDA, SIM], ids=str)
     @pytest.mark.parametrize("symbol", ["a::scale<float>", "::a::scale<float>"])
-    def test_one_as_an_export_is_refused_with_the_function_to_write(
+    def test_one_as_an_export_is_refused_with_the_command_that_writes_a_function(
         self, host: Toolchain, tmp_path: Path, symbol: str, target: Target
     ) -> None:
         error = self.kernel(host, tmp_path, self.KERNEL, symbol, target)
         assert error is not None and error.message.startswith("export 'run' is a kernel ")
-        assert "void run(kjit::TensorView x, float y) {" in str(error.hint)
-        assert f"x.device())({symbol}, x.data_ptr(), y);" in str(error.hint)
+        assert str(error.hint).endswith(f"`kjit new NAME --from {tmp_path}/scale.cuh --function scale` writes one")
 
     @pytest.mark.parametrize(
         ("text", "symbol"),
@@ -232,6 +230,40 @@ class TestKernels:
         assert self.kernel(host, tmp_path, text, symbol) is None
 
 
-def test_every_name_in_the_tables_is_written_as_it_is_looked_up() -> None:
-    assert not any(name.startswith("-") for name in refusals._OF_NVCC)
-    assert all(name.startswith("-") for table in (refusals._OF_CXX, refusals._OF_LINK) for name in table)
+class TestUnknown:
+    """Options that nvcc rejects are rejected for the simulator, too."""
+
+    @pytest.mark.parametrize(
+        ("word", "meant"),
+        [
+            ("--use_fast_maths", "--use_fast_math"),
+            ("--use-fast-math", "--use_fast_math"),
+            ("-expt-relaxed-constexp", "-expt-relaxed-constexpr"),
+            ("-Wall", "-Xcompiler=-Wall"),
+            ("-march=native", "-Xcompiler=-march=native"),
+            ("-device-debug", "--device-debug"),
+            ("-nonsense", None),
+        ],
+    )
+    def test_one_is_reported_with_the_likely_one(self, host: Toolchain, word: str, meant: str | None) -> None:
+        error = refusal(host, SIM, extra_cuda_cflags=[word])
+        assert error is not None
+        assert error.message == f"nvcc has no option '{word}' (extra_cuda_cflags)" + (
+            f"; did you mean '{meant}'?" if meant else "."
+        )
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            ["--use_fast_math", "-lineinfo", "-O3", "-G", "-t2", "-fmad=false", "--ftz=true", "-split-compile", "4"],
+            ["-Xcompiler", "-Wall", "-Xptxas=-v", "-Xcudafe", "--diag_suppress=177", "-DX=--y", "-I-strange", "a.cu"],
+            ["-gencode", "arch=compute_80,code=sm_80", "--expt-extended-lambda", "-std=c++20", "-diag-suppress", "1"],
+            ["-Wall", "-forward-unknown-to-host-compiler"],
+        ],
+    )
+    def test_what_nvcc_knows_is_not(self, host: Toolchain, words: list[str]) -> None:
+        assert refusal(host, SIM, extra_cuda_cflags=words) is None
+
+    def test_it_is_found_in_a_file_of_options(self, host: Toolchain, tmp_path: Path) -> None:
+        (tmp_path / "options").write_text("-O3 --use_fast_maths\n")
+        assert refusal(host, SIM, extra_cuda_cflags=["-optf", str(tmp_path / "options")]) is not None

@@ -8,19 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.key.flags import (
-    Dialect,
-    Flag,
-    expand,
-    files_of_options,
-    for_host_compiler,
-    include_folders,
-    map_paths,
-    parse,
-    without_folders,
-)
+from kjit.engine.key.flags import files_of_options, for_host_compiler, include_folders, map_paths, without_folders
+from kjit.engine.toolchain.options import Dialect, expand, parse
 from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.runtime.bundle import simple_flags
 from kjit.spec import Target
 
 # Each way to name the folder IN, in which headers are looked for.
@@ -125,29 +115,6 @@ def test_nvcc_understands_each_spelling_like_that(folder: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("dialect", "words", "flags"),
-    [
-        ("c++", ["-isystem", "/in", "-O3"], [Flag("-isystem", "/in", None), Flag("", "-O3")]),
-        ("c++", ["-L/lib", "-lm"], [Flag("-L", "/lib"), Flag("-l", "m")]),
-        ("c++", ["-l", "m"], [Flag("-l", "m", None)]),
-        ("c++", ["-include/a.h", "-include", "/a.h"], [Flag("-include", "/a.h"), Flag("-include", "/a.h", None)]),
-        ("c++", ["-D", "-I/in"], [Flag("-D", "-I/in", None)]),
-        ("c++", ["-Wl,-rpath,/lib"], [Flag("", "-Wl,-rpath,/lib")]),
-        ("c++", ["--include-pathological", "-I-"], [Flag("", "--include-pathological"), Flag("", "-I-")]),
-        ("c++", ["-Bsymbolic", "-Tdata=1"], [Flag("", "-Bsymbolic"), Flag("", "-Tdata=1")]),
-        ("c++", ["-O3", "-I"], [Flag("", "-O3"), Flag("", "-I")]),  # its value is missing: the compiler will say so
-        ("nvcc", ["-Xcompiler=-I/in,-DX"], [Flag("-Xcompiler", "-I/in,-DX", "=")]),
-        ("nvcc", ["-Xcompiler", "-I/in"], [Flag("-Xcompiler", "-I/in", None)]),
-        ("nvcc", ["-lineinfo", "-lcuda"], [Flag("", "-lineinfo"), Flag("-l", "cuda")]),
-        ("nvcc", ["-Xcompilers"], [Flag("", "-Xcompilers")]),
-    ],
-)
-def test_an_option_is_distinguished_from_its_value(dialect: Dialect, words: list[str], flags: list[Flag]) -> None:
-    assert list(parse(words, dialect)) == flags
-    assert [word for flag in flags for word in flag.words()] == words
-
-
-@pytest.mark.parametrize(
     ("dialect", "words", "mapped"),
     [
         ("c++", ["-I/in"], ["-I{here}/in"]),
@@ -224,45 +191,3 @@ def test_what_nvcc_calls_otherwise_is_handed_to_the_host_compiler_by_its_own_nam
         *("-include", "/a.h", "-include", "/b.h", "-isystem", "/in", "-I", "/in", "-D", "X=1"),
         *("-std=c++20", "-O3", "-g", "-I/one", "-I/two"),
     ]
-
-
-@pytest.mark.parametrize("dialect", ["c++", "nvcc"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("-O3", "-DNDEBUG", "-DX=1,2", "-U_FORTIFY_SOURCE", "-std=c++17", "-fopenmp", "-mavx2"),
-        ("-isystem", "/torch/include", "-I/usr/include/python3.12", "-O2"),
-        ("-Wl,-z,undefs", "-L/torch/lib", "-lc10", "-Wl,-rpath,/lib"),
-        ("--expt-relaxed-constexpr", "--use_fast_math", "-use_fast_math"),
-    ],
-)
-def test_what_bundles_read_by_themselves_is_read_so(words: tuple[str, ...], dialect: Dialect) -> None:
-    assert simple_flags(words) == (without_folders(words, dialect), list(include_folders(words, dialect)))
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("@options",),
-        ("-I", "/inc"),
-        ("-Iinc",),
-        ("-isystem", "inc"),
-        ("-isystem",),
-        ("-I/a,/b",),
-        ("-I/a//b",),
-        ("-I/a/./b",),
-        ("-I/a/",),
-        ("-D", "X"),
-        ("-l", "c10"),
-        ("-Wp,-I/inc",),
-        ("-Xcompiler", "-I/inc"),
-        ("--include-directory=/inc",),
-        ("-include/inc/a.h",),
-        ("-iquote/inc",),
-        ("-optf", "file"),
-        ("-lineinfo", "/inc"),
-        ("a.o",),
-    ],
-)
-def test_all_other_words_are_not(words: tuple[str, ...]) -> None:
-    assert simple_flags(words) is None

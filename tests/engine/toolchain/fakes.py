@@ -50,12 +50,6 @@ def write_cuda(home: Path, version: str = "13.0", gcc_limit: int = 15) -> Path:
     return home
 
 
-def write_script(path: Path, line: str) -> Path:
-    path.write_text(f"#!/bin/sh\n{line}\n")
-    path.chmod(0o755)
-    return path
-
-
 def add_gpus(monkeypatch: pytest.MonkeyPatch, *capabilities: tuple[int, int]) -> None:
     driver = Driver("580.1", (13, 0), tuple(Gpu(f"GPU {i}", cc, f"GPU-{i}") for i, cc in enumerate(capabilities)))
     monkeypatch.setattr(gpus, "query_driver", lambda *_: driver)

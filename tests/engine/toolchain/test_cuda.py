@@ -6,10 +6,9 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from fakes import calls, write_cuda, write_program
+from fakes import write_cuda, write_program
 
 from kjit.engine.toolchain import cuda as cuda_module
-from kjit.engine.toolchain import memo
 from kjit.engine.toolchain.cuda import check_wheels, find_cuda, wheel_homes
 from kjit.errors import ToolchainError
 
@@ -57,16 +56,14 @@ class TestCuda:
         monkeypatch.setenv("PATH", str(tmp_path / "bin"))
         assert find_cuda().home == home
 
-    def test_a_wrapper_on_path_is_asked_once_for_its_toolkit(
+    def test_a_wrapper_on_path_is_refused_with_the_variable_to_set(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        home = write_cuda(tmp_path / "cuda")
-        wrapper = write_program(tmp_path / "bin" / "nvcc", f'echo "#$ TOP={home}/bin/.." >&2')
+        wrapper = write_program(tmp_path / "bin" / "nvcc", f'exec {write_cuda(tmp_path / "cuda")}/bin/nvcc "$@"')
         monkeypatch.setenv("PATH", str(wrapper.parent))
-        assert (find_cuda().home, find_cuda().nvcc.path) == (home, home / "bin" / "nvcc")
-        memo._open.cache_clear()
-        assert find_cuda().home == home
-        assert len(calls(wrapper)) == 1
+        with pytest.raises(ToolchainError, match=f"The CUDA in '{tmp_path}' has no headers") as caught:
+            find_cuda()
+        assert (caught.value.hint or "").startswith("set KJIT_CUDA_HOME to the folder of the toolkit")
 
     def test_an_older_cuda_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("KJIT_CUDA_HOME", str(write_cuda(tmp_path / "cuda", "12.4")))

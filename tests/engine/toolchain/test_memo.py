@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
-from fakes import calls, write_gcc, write_script
+from fakes import calls, write_gcc
 
 from kjit.engine.toolchain import compilers, memo
 from kjit.engine.toolchain.compilers import inspect
@@ -17,10 +16,6 @@ from kjit.runtime import LAYOUT
 @pytest.fixture(autouse=True)
 def alone(no_programs: None) -> None:
     """No compilers but those that a test writes."""
-
-
-def _script_named_c(path: Path) -> bytes:
-    return path.read_bytes() if path.name == "c++" else b""
 
 
 class TestMemo:
@@ -39,61 +34,6 @@ class TestMemo:
         before = len(calls(program))
         inspect(program, "c++")
         assert [call.split()[0] for call in calls(program)[before:]] == ["--version", "-###", "-print-prog-name=ld"]
-
-    @pytest.mark.parametrize("line", ['exec {} "$@"', '# It is $SLOW.\n\nexec {} "$@"\n', 'exec ccache {} "$@"'])
-    def test_a_script_that_hands_on_what_it_is_given_is_read(
-        self, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(compilers, "script_of", _script_named_c)  # the program that a test writes is one, too
-        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-        write_script(tmp_path / "ccache", 'exec "$@"')
-        program = write_gcc(tmp_path / "program")
-        script = write_script(tmp_path / "c++", line.format(program))
-        first = inspect(script, "c++")
-        before = len(calls(program))
-        memo._open.cache_clear()  # as a new process would begin
-        assert inspect(script, "c++") == first
-        assert len(calls(program)) == before
-        assert {part[0] for part in first.parts} >= {str(program)}
-        write_script(script, line.format(program) + " # another")
-        assert inspect(script, "c++").identity() != first.identity()
-        write_script(script, line.format(program))
-        os.utime(program, (1, 1))
-        assert inspect(script, "c++").identity() != first.identity()
-
-    @pytest.mark.parametrize(
-        "line",
-        [
-            *(
-                'exec {} $MORE "$@"',
-                'exec {} `cat more` "$@"',
-                'PATH=/a exec {} "$@"',
-                'exec ./{} "$@"',
-                'exec {} "$1"',
-            ),
-            *('. /etc/more\nexec {} "$@"', 'exec {} "$@"; true', 'if true; then exec {} "$@"; fi', 'exec nothere "$@"'),
-            'exec {} ~/a "$@"',
-        ],
-    )
-    def test_any_other_is_not(self, line: str, tmp_path: Path) -> None:
-        program = write_gcc(tmp_path / "program")
-        assert compilers._programs_in(f"#!/bin/sh\n{line.format(program)}\n".encode()) is None
-
-    def test_a_script_that_starts_another_is_read_with_it(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        gcc = "/bin/sh"  # a program that is there
-        inner = write_script(tmp_path / "inner", f'exec {gcc} "$@"')
-        outer = write_script(tmp_path / "outer", f'exec {inner} "$@"')
-        programs = compilers._programs_in(outer.read_bytes())
-        assert [each.path for each in programs or ()] == [str(inner), gcc]
-        write_script(inner, f'exec {gcc} $MORE "$@"')
-        assert compilers._programs_in(outer.read_bytes()) is None
-        write_script(inner, f'exec {outer} "$@"')
-        assert compilers._programs_in(outer.read_bytes()) is None
-        write_script(inner, f'exec {gcc} "$@"')
-        monkeypatch.setenv("BASH_ENV", "/etc/more")
-        assert compilers._programs_in(outer.read_bytes()) is None
 
     def test_a_replaced_compiler_is_asked_again(self, tmp_path: Path) -> None:
         program = write_gcc(tmp_path / "c++")

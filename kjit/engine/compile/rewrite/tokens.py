@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_MARKER = re.compile(r'# (?P<line>\d+) "(?P<file>(?:\\.|[^"\\])*)"(?P<flags>(?: \d)*)[ \t]*\n?')
+from kjit.cpp_text import LITERAL, MARKER, NAME, NUMBER
+
+_MARKER = re.compile(rf"^{MARKER}\n?", re.MULTILINE)
 _TOKEN = re.compile(
-    r"""(?P<space>\s+)
-    |(?P<string>(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'))
-    |(?P<number>\.?\d(?:[eEpP][+-]|'[\w]|[\w.])*)
-    |(?P<name>[^\x00-\x23%-@\[-^`\x7b-\x7f][\w$]*)
+    rf"""(?P<space>\s+)
+    |(?P<string>{LITERAL})
+    |(?P<number>{NUMBER})
+    |(?P<name>{NAME})
     |(?P<sign>::|->|[\s\S])""",
     re.VERBOSE,
 )
@@ -60,7 +62,7 @@ def pieces(unit: str) -> Iterator[Piece]:
     # Decided where a file begins: further on, the expansions of system headers' macros are marked as the system's.
     is_own_file: dict[str, bool] = {}
     marker, start = "", 0
-    for match in (*re.finditer(rf"^{_MARKER.pattern}", unit, re.MULTILINE), None):
+    for match in (*_MARKER.finditer(unit), None):
         end = len(unit) if match is None else match.start()
         yield Piece(marker, unit[start:end], file, line, flags, is_own)
         if match is None:

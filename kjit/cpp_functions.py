@@ -1,4 +1,4 @@
-"""The functions of a CUDA file: names, parameters and bodies, read without a compiler.
+"""The functions of a C++ or CUDA file: names, parameters and bodies, read without a compiler.
 
 Not a parser of C++: scopes, heads of functions and their parameters, which is what decides how a file can be called.
 Comments, strings and lines of the preprocessor are blanked first, so that columns and lines stay what they are.
@@ -9,11 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_BLANKED = re.compile(
-    r'//[^\n]*|/\*.*?\*/|R"(?P<raw>[^(\s]*)\(.*?\)(?P=raw)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\''
-    r"|^[ \t]*#(?:[^\n\\]|\\.|\\\n)*",
-    re.DOTALL | re.MULTILINE,
-)
+from kjit.cpp_text import blanked
+
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:<(?P<system>[^>\n]+)>|"(?P<own>[^"\n]+)")', re.MULTILINE)
 _ATTRIBUTE = re.compile(r"\b(?:__launch_bounds__|__cluster_dims__|__attribute__|__declspec|alignas)\s*(?=\()")
 _RECORD = re.compile(r"\b(?:struct|class|union)\s+(?:\[\[[^\]]*\]\]\s*)?(\w+)[^()]*$")
@@ -58,6 +55,7 @@ class Function:
         parameters: in order.
         returns: the type, without `static` and the like.
         is_kernel: whether it is `__global__`.
+        is_device: whether it is `__device__`: a host cannot call it, or need not.
         line: where it begins, from 1.
         bounds: the threads per block of its `__launch_bounds__`, or 0.
         body: its text, without comments.
@@ -70,6 +68,7 @@ class Function:
     parameters: tuple[Parameter, ...]
     returns: str
     is_kernel: bool
+    is_device: bool
     line: int
     bounds: int
     body: str
@@ -100,17 +99,17 @@ class Source:
 
 def read_source(text: str) -> Source:
     """Find the functions of a CUDA file that a host can call: kernels and host functions."""
-    code = blanked(text)
     # Of definitions in several branches of an #if, the first.
-    found = {(f.qualified, f.parameters): f for f in reversed(_functions(code))}
+    callable_ones = [f for f in read_functions(text) if not f.is_device and f.name != "main"]
+    found = {(f.qualified, f.parameters): f for f in reversed(callable_ones)}
     includes = [(m["system"] or m["own"], text.count("\n", 0, m.start()) + 1) for m in _INCLUDE.finditer(text)]
     own = tuple(match["own"] for match in _INCLUDE.finditer(text) if match["own"])
     return Source(tuple(reversed(found.values())), tuple(includes), own)
 
 
-def blanked(text: str) -> str:
-    """The text with spaces in place of comments, strings and lines of the preprocessor."""
-    return _BLANKED.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+def read_functions(text: str) -> list[Function]:
+    """All functions that a file defines, in order, and those in the classes of it."""
+    return _functions(blanked(text))
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,7 @@ def split_arguments(text: str) -> list[str]:
 
 
 def _function(code: str, begin: int, brace: int, end: int, scopes: list[_Scope]) -> Function | None:
-    """The function whose body begins at `brace`, if it is one that a host can call."""
+    """The function whose body begins at `brace`; None if that is no function, or a constructor."""
     template, rest = _template_of(_MACRO_CALL.sub("", code[begin:brace]))
     bounds = re.search(r"__launch_bounds__\s*\(\s*(\d+)", rest)
     while (attribute := _ATTRIBUTE.search(rest)) is not None:
@@ -223,11 +222,13 @@ def _function(code: str, begin: int, brace: int, end: int, scopes: list[_Scope])
         return None
     before = set(head["before"].replace("*", " ").replace("&", " ").split())
     is_kernel = "__global__" in before
-    if head["name"] in ("main", "if", "for", "while", "switch", "operator") or "__device__" in before:
+    if head["name"] in ("if", "for", "while", "switch", "operator"):
         return None
     opened = rest.find("(")
     parameters = [_parameter(text) for text in split_arguments(rest[opened + 1 : _closed(rest, opened)])]
-    qualifiers = r"\b(?:static|inline|extern|constexpr|__global__|__host__|__forceinline__|__noinline__|KJIT_\w+)\b"
+    qualifiers = (
+        r"\b(?:static|inline|extern|constexpr|__global__|__host__|__device__|__forceinline__|__noinline__|KJIT_\w+)\b"
+    )
     returns = " ".join(re.sub(qualifiers, " ", head["before"]).split())
     if not returns:  # a constructor, or a macro
         return None
@@ -240,6 +241,7 @@ def _function(code: str, begin: int, brace: int, end: int, scopes: list[_Scope])
         tuple(parameter for parameter in parameters if parameter.type != "void" or parameter.name),
         returns,
         is_kernel,
+        "__device__" in before,
         code.count("\n", 0, first) + 1,
         int(bounds[1]) if bounds is not None else 0,
         code[brace + 1 : end],

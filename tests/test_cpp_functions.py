@@ -1,10 +1,11 @@
-"""kjit.adoption.source: the functions of a CUDA file, read without a compiler."""
+"""kjit.cpp_functions and kjit.cpp_text: the functions of a C++ or CUDA file, read without a compiler."""
 
 from __future__ import annotations
 
 import pytest
 
-from kjit.adoption.source import Parameter, blanked, read_source, split_arguments
+from kjit.cpp_functions import Parameter, read_source, split_arguments
+from kjit.cpp_text import blanked
 
 
 def names(text: str) -> list[str]:
@@ -23,6 +24,12 @@ def test_comments_strings_and_the_preprocessor_keep_their_place() -> None:
         "",
         f"auto c ={' ' * 15};",
     ]
+
+
+def test_quotes_in_numbers_begin_no_literal_and_lines_of_the_preprocessor_may_stay() -> None:
+    text = "#define N 1'000 // {\nint a = 1'000'000; char b = '{'; // {\n{"
+    assert " ".join(blanked(text, directives=False).split()) == "#define N 1'000 int a = 1'000'000; char b = ; {"
+    assert " ".join(blanked(text).split()) == "int a = 1'000'000; char b = ; {"
 
 
 @pytest.mark.parametrize(
