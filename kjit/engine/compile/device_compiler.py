@@ -177,8 +177,7 @@ def _compile_unit(
         pch = [*options, *_QUIET, f"--use-pch={path}"]
         found = _compile(nvrtc, source, text, pch, output, _read(_half_of(path)))
         if found[0]:
-            return found
-        headers.refuse(path)  # its mistakes are reported without it
+            return found  # mistakes are reported without it
     return _compile(nvrtc, source, f"{prefix(unit)}{halves.device_half(unit)}", options, output)
 
 

@@ -1,9 +1,8 @@
-"""The helper: a process with NVRTC loaded and headers precompiled, which does the work of commands for CUDA units.
+"""The helper: a process with NVRTC loaded, which forks to do the work of commands for CUDA units.
 
-ninja's commands start kjit's programs by `run`. If KJIT_HELPER names the socket of a helper, the helper forks, and the
-fork works in the command's folder with its environment. If there is none, or the fork breaks, the command works itself.
-A process that builds with NVRTC has at most one helper (start_helper.py), which ends with it, when a command is killed,
-and after ten minutes without one.
+ninja's commands start kjit's programs by `run`. If KJIT_HELPER names the socket of a helper, a fork of it works in the
+command's folder and with its environment. If there is none, or the fork breaks, the command works itself. The helper
+ends with the process that builds (start_helper.py), if a command is killed, and after ten minutes without one.
 
 Few imports: each command starts with this module.
 """
@@ -39,24 +38,22 @@ def run(program: str, words: list[str]) -> int:
 
 
 def _ask(path: str, program: str, words: list[str]) -> bytes:
-    """The output of a program, `_END` and its exit status; anything else if there is no helper, or the fork broke."""
+    """The output of a program, `_END` and its exit status; anything else if there is no helper, or its fork broke."""
     import _socket  # takes a third of the time of `socket`
 
-    answer = b""
     helper = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    answer = b""
     with contextlib.suppress(OSError):
         helper.connect(path)
         request = marshal.dumps((program, words, os.getcwd(), dict(os.environ)))
         helper.sendall(len(request).to_bytes(8, "little") + request)
         while more := helper.recv(1 << 16):
             answer += more
-        helper.sendall(_END)
     return answer
 
 
 def main(words: list[str]) -> int:
     """Run the helper: the descriptor of its socket, the id of the process that builds, a folder, NVRTC's libraries."""
-    import select
     import shutil
     import signal
     import socket
@@ -65,63 +62,52 @@ def main(words: list[str]) -> int:
     from kjit.engine.compile import device_compiler, host_compiler, kernels_object, precompiled  # noqa: F401 (for forks)
 
     listener, parent, folder = socket.socket(fileno=int(words[0])), int(words[1]), words[2]
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    listener.settimeout(_LOOK_S)
     with contextlib.suppress(OSError):  # commands report it
         device_compiler.reserve(os.path.join(folder, "empty.pch"), *words[3:])
-    running: dict[int, socket.socket] = {}  # by the id of the fork
     since = time.monotonic()
-    is_wanted = True
-    while is_wanted and os.getppid() == parent and (running or time.monotonic() - since < _IDLE_S):
-        for ready in select.select([listener, sys.stdin, *running.values()], [], [], _LOOK_S)[0]:
+    while os.getppid() == parent and time.monotonic() - since < _IDLE_S:
+        with contextlib.suppress(TimeoutError):
+            connection, _ = listener.accept()
             since = time.monotonic()
-            if ready is listener:
-                connection, _ = listener.accept()
-                running[_fork(connection, folder, [listener, *running.values()])] = connection
-            elif isinstance(ready, socket.socket) and _received(ready, 1) == _END:
-                running = {pid: each for pid, each in running.items() if each is not ready}
-                ready.close()
-            else:
-                is_wanted = False  # the command was killed, or the process that builds ends
-        with contextlib.suppress(ChildProcessError):
-            while ended := os.waitpid(-1, os.WNOHANG)[0]:
-                if ended in running:  # it broke, and the command works itself
-                    running.pop(ended).shutdown(socket.SHUT_RDWR)
-    os.killpg(0, signal.SIGTERM)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            if os.fork() == 0:
+                _work(connection, folder)
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing waits for forks
+            connection.close()
     shutil.rmtree(folder, ignore_errors=True)
+    os.killpg(0, signal.SIGKILL)
     return 0
 
 
-def _received(connection: socket, size: int) -> bytes:
-    """What has been sent: less than `size` if the other end is closed."""
-    import socket
-
-    with contextlib.suppress(ConnectionResetError):
-        return connection.recv(size, socket.MSG_WAITALL)
-    return b""
-
-
-def _fork(connection: socket, folder: str, others: list[socket]) -> int:
-    """Answer a request in a fork, which then precompiles headers for the next one; return the fork's id."""
+def _work(connection: socket, folder: str) -> None:
+    """Answer a request, then precompile headers for the next one, and exit."""
+    import _thread
     import signal
     import socket
     import time
 
     from kjit.engine.compile.precompiled import Headers
 
-    request = _received(connection, int.from_bytes(_received(connection, 8), "little"))
-    if pid := os.fork():
-        return pid
+    is_answered = False
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            connection.recv(1)
+        if not is_answered:  # the command was killed
+            os.killpg(0, signal.SIGKILL)
+
     try:
-        for other in others:
-            other.close()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        program, words, directory, environment = marshal.loads(request)
+        size = int.from_bytes(connection.recv(8, socket.MSG_WAITALL), "little")
+        program, words, directory, environment = marshal.loads(connection.recv(size, socket.MSG_WAITALL))
+        _thread.start_new_thread(watch, ())
         os.chdir(directory)
         os.environ.clear()
         os.environ.update(environment)
         module = importlib.import_module(f"kjit.engine.compile.{program}")
         headers = Headers(folder)
         status = module.main(words, connection.fileno(), headers)
+        is_answered = True
         connection.sendall(_END + bytes([status]))
         connection.shutdown(socket.SHUT_WR)
         time.sleep(_PAUSE_S)

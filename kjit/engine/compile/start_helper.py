@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import signal
 import subprocess
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,66 +26,61 @@ class _Helper:
     of: object
     owner: int
     process: subprocess.Popen[bytes]
-    socket: str
-    remove: Callable[[], None]
+    path: str
+    remove_folder: Callable[[], None]
 
 
 _helper: _Helper | None = None
-_lock = threading.Lock()
 
 
 def variables(nvrtc: Nvrtc) -> dict[str, str]:
-    """The variable that names the helper to commands, of this process or of one that it is a fork of. It is started if
-    there is none. Empty if that is not possible."""
+    """The variable that names a helper to commands: of this process, or of the one that it is a fork of. It is started
+    if there is none; empty if that is not possible."""
     global _helper
     of = (nvrtc.stamps, [stamp(Path(each)) for each in PROGRAMS])
-    if not _lock.acquire(blocking=False):
-        return {}  # another thread starts it, or did when this process was forked
-    try:
-        if _helper is not None and (_helper.of != of or _has_ended(_helper)):
-            end()
-        if _helper is None:
+    if _helper is not None and (_helper.of != of or (_is_own(_helper) and _helper.process.poll() is not None)):
+        end()
+    if _helper is None:
+        try:
             _helper = _start(nvrtc, of)
-        return {VARIABLE: _helper.socket}
-    except (CacheError, OSError) as error:
-        _log.debug("there is no helper: %s", error)
-        return {}
-    finally:
-        _lock.release()
-
-
-def _has_ended(helper: _Helper) -> bool:
-    return helper.owner == os.getpid() and helper.process.poll() is not None
+        except (CacheError, OSError) as error:
+            _log.debug("there is no helper: %s", error)
+            return {}
+    return {VARIABLE: _helper.path}
 
 
 def _start(nvrtc: Nvrtc, of: object) -> _Helper:
-    folder, remove = make_temporary_folder()
-    path = str(folder / "socket")
+    folder, remove_folder = make_temporary_folder()
     try:
         with socket(AF_UNIX) as listener:
-            listener.bind(path)
+            listener.bind(str(folder / "socket"))
             listener.listen()
-            words = (str(listener.fileno()), str(os.getpid()), str(folder), str(nvrtc.library), str(nvrtc.builtins))
+            words = map(str, (listener.fileno(), os.getpid(), folder, nvrtc.library, nvrtc.builtins))
             process = subprocess.Popen(
                 [*command_of("helper"), *words],
-                cwd="/",
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[listener.fileno()],
                 start_new_session=True,
             )
     except OSError:
-        remove()
+        remove_folder()
         raise
-    return _Helper(of, os.getpid(), process, path, remove)
+    return _Helper(of, os.getpid(), process, str(folder / "socket"), remove_folder)
+
+
+def _is_own(helper: _Helper) -> bool:
+    return helper.owner == os.getpid()
 
 
 @atexit.register
 def end() -> None:
-    """End the helper, if this process has started one."""
+    """End the helper and its forks, if this process has started it."""
     global _helper
-    if _helper is not None and _helper.owner == os.getpid():
-        _helper.process.communicate(b"\n")
-        _helper.remove()
+    if _helper is not None and _is_own(_helper):
+        if _helper.process.poll() is None:
+            os.killpg(_helper.process.pid, signal.SIGKILL)
+            _helper.process.wait()
+        _helper.remove_folder()
     _helper = None

@@ -65,7 +65,7 @@ def pid() -> int:
 
 def folder() -> Path:
     assert start_helper._helper is not None
-    return Path(start_helper._helper.socket).parent
+    return Path(start_helper._helper.path).parent
 
 
 def has_ended(pid: int) -> bool:
@@ -97,14 +97,10 @@ def test_a_unit_is_the_same_with_precompiled_headers(nvrtc: Nvrtc, tmp_path: Pat
     gone = {"TMPDIR": str(tmp_path / "gone")}  # of the build that has ended, when they are precompiled
     assert run(words, tmp_path, {**variables, **gone})[0] == 0
     wait_until(lambda: bool(list(folder().glob("*/headers.pch"))), "no headers are precompiled")
-    (header,) = folder().glob("*/headers.pch")
-    assert header.stat().st_size > 0
-    used = header.stat().st_atime_ns
     (tmp_path / "op.cubin").unlink()
     again, said_again = run(words, tmp_path, variables)
     assert again == 0
     assert (tmp_path / "op.cubin").read_bytes() == plain
-    assert header.stat().st_size > 0, f"it was refused, at {used}"
     assert [line for line in said_again.splitlines() if "time" not in line] == [
         line for line in said.splitlines() if "time" not in line
     ]
@@ -160,12 +156,13 @@ def test_a_killed_command_ends_it_and_what_it_does(nvrtc: Nvrtc, tmp_path: Path)
     )
     words = command(nvrtc, tmp_path, f'# 1 "op.cu"\n{kernels}')
     process = subprocess.Popen(words, cwd=tmp_path, env={**os.environ, **start_helper.variables(nvrtc)})
-    children = Path(f"/proc/{pid()}/task/{pid()}/children")
+    helper = pid()
+    children = Path(f"/proc/{helper}/task/{helper}/children")
     wait_until(lambda: bool(children.read_text()), "it does not work")
     fork = int(children.read_text())
     process.kill()
     process.wait()
-    wait_until(lambda: has_ended(pid()) and has_ended(fork), "it goes on")
+    wait_until(lambda: has_ended(helper) and has_ended(fork), "it goes on")
 
 
 def test_a_long_path_for_temporary_files_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
