@@ -166,7 +166,7 @@ def _parse(returncode: int, output: str, mark: str, steps: Sequence[Step]) -> Ra
         if part is parts[-1]:
             said += _STOPPED.findall(log)
             log = _STOPPED.sub("", log)
-        logs[name] = log
+        logs[name] = log.lstrip("\n")  # ninja ends the last line of the output before
     return Ran(returncode, logs, "".join(said))
 
 
