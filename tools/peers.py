@@ -261,8 +261,8 @@ def _measure(side: str, engine: str, module: str, warming: str) -> None:
             loaded = request.own() if side == "own" else load_with_kjit(request.parts)
             assert isinstance(loaded, tvm_ffi.Module)
         seconds = time.perf_counter() - begin
-    if "kjit.engine.compile.servers" in sys.modules:
-        sys.modules["kjit.engine.compile.servers"].end()  # the CPU time of a process is known when it has ended
+    if "kjit.engine.compile.start_helper" in sys.modules:
+        sys.modules["kjit.engine.compile.start_helper"].end()  # the CPU time of a process is known when it has ended
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = {"seconds": seconds, "cpu": used.ru_utime + used.ru_stime, "memory": used.ru_maxrss / 1e3}
     print(json.dumps(found))

@@ -20,7 +20,7 @@ from programs_found import CPP, Program
 from programs_output import Run, run_limited
 
 from kjit import env
-from kjit.engine.compile import servers
+from kjit.engine.compile import start_helper
 from kjit.engine.miss import ensure_built
 from kjit.engine.reports import compiler_of
 from kjit.engine.toolchain.cuda import find_cuda
@@ -165,7 +165,7 @@ def _build_here(fields: str, arch: str) -> None:
     except KjitError as error:
         result.error = _first_error(error.message)
     result.seconds = time.perf_counter() - begin
-    servers.end()  # the CPU time of a process is known when it has ended
+    start_helper.end()  # the CPU time of a process is known when it has ended
     result.cpu = sum(os.times()[:4]) - cpu
     print(json.dumps(asdict(result)))
 

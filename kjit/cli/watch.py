@@ -108,7 +108,7 @@ def _round(
 def prepare() -> None:
     """Have what compiles CUDA units in two halves wait for the next round, so that it is warm then, if the project has
     some."""
-    from kjit.engine.compile import servers
+    from kjit.engine.compile import start_helper
     from kjit.engine.toolchain.toolchain import Toolchain
     from kjit.errors import ToolchainError
     from kjit.project import find_project
@@ -121,7 +121,7 @@ def prepare() -> None:
     except ToolchainError:
         return  # a round that needs it says so
     if nvrtc is not None and env.simulation() is None:
-        servers.start(nvrtc)
+        start_helper.variables(nvrtc)
 
 
 def do_round(request: dict[str, Any]) -> dict[str, Any]:
@@ -131,12 +131,10 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
         line.
     """
     from kjit.cli.building import print_errors
-    from kjit.engine.compile import servers
     from kjit.planning import wrappers
     from kjit.project import read_project
     from kjit.watching import concerned, folders
 
-    servers.inherit()  # the process on standby waits meanwhile
     project = read_project(Path(request["pyproject"]))
     ops: list[str] = [op for op in request["ops"] if op in project.ops()]
     collected = wrappers.collect(project, ops)

@@ -9,7 +9,6 @@ What compilers refused, and would refuse again, is not compiled again by this pr
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -22,7 +21,7 @@ from kjit.engine.cache.failures import Refusal
 from kjit.engine.cache.staging import is_taken_away
 from kjit.engine.cache.store import Missed, Store
 from kjit.engine.compile.compile import compile_variant
-from kjit.engine.compile.jobs import Jobs, of_process, units
+from kjit.engine.compile.jobs import most_jobs
 from kjit.engine.key.key import Key
 from kjit.engine.key.observation import Observation, Start
 from kjit.engine.outcomes import Outcome, Started
@@ -44,7 +43,7 @@ def build(
     on_start: Callable[[Started], None] | None = None,
     verbose: bool = False,
     cancel: threading.Event | None = None,
-    jobs: Jobs | None = None,
+    jobs: int | None = None,
 ) -> Outcome:
     """Build `variant` unless it is already built, by this process or another.
 
@@ -54,7 +53,7 @@ def build(
         on_start: called right before a compile.
         verbose: put the compilers' whole output into an error's message.
         cancel: set by another thread, ends a wait and a compile.
-        jobs: the slots for compilers that it shares with other builds; by default those of the process.
+        jobs: the number of compilers that run in parallel; by default as many as fit.
 
     Raises:
         KjitError: it cannot be built (most often a `CompileError`); no artifact was added to the cache.
@@ -83,9 +82,7 @@ def build(
             failure = failures.recall(key, verbose=verbose)
             if failure is not None:
                 raise failure
-            places = of_process(variant, cancel) if jobs is None else jobs.take(units(variant.spec), cancel)
-            with home.staging() as staging, contextlib.ExitStack() as stack:
-                at_once = stack.enter_context(places)
+            with home.staging() as staging:
                 if on_start is not None:
                     on_start(Started(variant, reason))
                 start = Start.now()
@@ -98,7 +95,7 @@ def build(
                         verbose=verbose,
                         cancel=cancel,
                         on_refusal=refusals.append,
-                        jobs=at_once,
+                        jobs=most_jobs([variant]) if jobs is None else jobs,
                     )
                     observed = Observation.of(built.headers, key, toolchain, others=built.others, sought=built.sought)
                     known = {**before, **{state.path: state for state in key.sources}}

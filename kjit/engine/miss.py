@@ -5,7 +5,6 @@ The compilers that were found are kept (cache/toolchains.py), so that the next p
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import time
@@ -16,7 +15,7 @@ from kjit.engine.cache import toolchains
 from kjit.engine.cache.store import Artifact, Lookup, Missed, Store
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import CacheError, NotPrebuiltError, ToolchainError, UsageError
+from kjit.errors import NotPrebuiltError, ToolchainError, UsageError
 from kjit.runtime.bundle import Refusal
 from kjit.runtime.load import attach_log, count_compile, count_hit
 from kjit.spec import StrPath, Variant
@@ -102,8 +101,6 @@ def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> t
         found = store.fetch(key)
         if found.artifact is not None:
             return found, None
-        if not env.no_compile():
-            _start_server(variant, toolchain)
         return found, Missed(key.key1, found.reason)
     except ToolchainError as error:
         if env.no_compile():
@@ -115,16 +112,3 @@ def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> t
         if env.no_compile():
             return Lookup(None, error.message.rstrip(".")), None
         raise UsageError(f"{error.message}{''.join(map(str, refusals))}", hint=error.hint) from None
-
-
-def _start_server(variant: Variant, toolchain: Toolchain) -> None:
-    """Start the build server, if the build needs one, while this process prepares the build."""
-    if toolchain.nvrtc is None or "cuda" not in variant.spec.kinds:
-        return
-    from kjit.engine.compile import servers
-    from kjit.engine.compile.two_halves import why_nvcc
-
-    if why_nvcc(variant.spec, toolchain):
-        return
-    with contextlib.suppress(CacheError, OSError):  # the build reports them
-        servers.start(toolchain.nvrtc)

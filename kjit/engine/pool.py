@@ -1,8 +1,8 @@
 """Builds of many variants in parallel.
 
-`build_all` builds stale variants in threads (the work is done in processes, by compilers), with the parallelism of
-jobs.py. The longest build starts first: started last, it would keep one core busy while the others are idle. Build
-times are estimated from earlier builds (estimate.py).
+`build_all` builds stale variants in threads, each with a ninja of its own and an equal part of the parallelism of
+jobs.py; a module with many units is built alone, with all of it. The longest build starts first: started last, it would
+keep one core busy while the others are idle. Build times are estimated from earlier builds (estimate.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from kjit.engine.builder import build
 from kjit.engine.cache import toolchains
 from kjit.engine.cache.store import Lookup, Missed, Store
-from kjit.engine.compile.jobs import Jobs, parallel_jobs
+from kjit.engine.compile.jobs import most_jobs, parallel_jobs, units
 from kjit.engine.estimate import expected_seconds, usual_seconds
 from kjit.engine.key.key import Key
 from kjit.engine.outcomes import Event, Outcome, Queued
@@ -82,7 +82,7 @@ def build_all(
             with reporting:
                 on_event(event)
 
-    def work(variant: Variant) -> Outcome:
+    def work(variant: Variant, jobs: int) -> Outcome:
         began = time.perf_counter()
         try:
             outcome = build(
@@ -92,7 +92,7 @@ def build_all(
                 on_start=report,
                 verbose=verbose,
                 cancel=cancel,
-                jobs=shared,
+                jobs=jobs,
             )
         except KjitError as error:
             outcome = Outcome(variant, "failed", time.perf_counter() - began, error=error)
@@ -109,27 +109,30 @@ def build_all(
     stale = [variant for variant in todo if outcomes[variant].state == "stale"]
     if stale and must_last:
         store.writable(must_last=True)
-    at_once = parallel_jobs(stale, jobs)
-    shared = Jobs(at_once)
-    at_once = max(min(at_once, len(stale)), 1)
+    most = most_jobs(stale, jobs)
+    at_once = max(min(parallel_jobs(stale, jobs), len(stale)), 1)
     expected = expected_seconds(stale, store)
     order = sorted(stale, key=lambda variant: expected[variant] or usual_seconds(variant.target), reverse=True)
     if stale:
         report(Queued({variant: expected[variant] for variant in order}, at_once))
 
-    with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="kjit-build") as pool:
-        try:
-            # Inside the `try`: an interrupt may come while the first compile runs and the last is not yet submitted.
-            futures = {variant: pool.submit(work, variant) for variant in order}
-            done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()
-            outcomes |= {variant: future.result() for variant, future in futures.items()}
-        except BaseException:
-            # The end of the pool waits for its threads, and each thread for its compilers to end.
-            cancel.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    large = [variant for variant in order if 2 * units(variant.spec) > most > 1]
+    small = [variant for variant in order if variant not in large]
+    for part in (*([variant] for variant in large), small):
+        threads = max(min(at_once, len(part)), 1)
+        with ThreadPoolExecutor(threads, thread_name_prefix="kjit-build") as pool:
+            try:
+                # Inside the `try`: an interrupt may come while the first compile runs and the last is not submitted.
+                futures = {variant: pool.submit(work, variant, max(most // threads, 1)) for variant in part}
+                done, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                outcomes |= {variant: future.result() for variant, future in futures.items()}
+            except BaseException:
+                # The end of the pool waits for its threads, and each thread for its compilers to end.
+                cancel.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
     for target in {variant.target for variant, outcome in outcomes.items() if outcome.artifact is not None}:
         toolchains.remember(target, store)
     return [outcomes[variant] for variant in todo]

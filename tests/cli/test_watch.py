@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kjit.cli.watch import prepare
-from kjit.engine.compile import servers
+from kjit.engine.compile import start_helper
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.project import read_project
@@ -97,7 +97,7 @@ def test_what_compiles_kernels_waits_where_a_project_has_some(
     has_kernels: bool, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[object] = []
-    monkeypatch.setattr(servers, "start", started.append)
+    monkeypatch.setattr(start_helper, "variables", started.append)
     monkeypatch.delenv("KJIT_SIM", raising=False)
     monkeypatch.chdir(project)
     if has_kernels:

@@ -21,8 +21,6 @@ from kjit.spec import Spec, Target, Variant
 WriteOp = Callable[..., Spec]
 CPU = Target.cpu()
 
-pytestmark = pytest.mark.usefixtures("impatient")
-
 
 def header_of(spec: Spec) -> Path:
     return Path(spec.cpp_files[0]).with_suffix(".h")

@@ -12,7 +12,6 @@ import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -22,8 +21,6 @@ from forked import Forks
 import kjit
 from kjit.engine import builder
 from kjit.engine.cache.store import Store
-from kjit.engine.compile import servers
-from kjit.engine.miss import ensure_built
 from kjit.errors import CompileError, NotPrebuiltError, UsageError
 from kjit.runtime.load import load_variant, target_of
 from kjit.spec import Spec, Target, Variant
@@ -399,33 +396,6 @@ def test_the_cuda_runtime_is_loaded_where_the_loader_does_not_find_it(
     monkeypatch.setattr(tvm_ffi, "load_module", load_module)
     load_variant(Variant(Spec("op", cuda_files=[source]), Target.cuda("9.0a")))
     assert len(attempts) == 2
-
-
-@pytest.mark.usefixtures("cache_dir")
-def test_the_build_server_starts_before_the_build_and_not_for_a_hit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = tmp_path / "op.cu"
-    source.write_text("__global__ void fill(int* p) { *p = 1; }\nvoid run(int* p) { fill<<<1, 1>>>(p); }\n")
-    variant = Variant(Spec("op", cuda_files=[source]), Target.cuda("9.0a"))
-    events = []
-
-    def record(module: ModuleType, name: str) -> None:
-        real = getattr(module, name)
-
-        def recorded(*args: object, **named: object) -> object:
-            events.append(name)
-            return real(*args, **named)
-
-        monkeypatch.setattr(module, name, recorded)
-
-    record(servers, "start")
-    record(builder, "build")
-    monkeypatch.setenv("KJIT_CUDA_COMPILER", "nvrtc")
-    ensure_built(variant)
-    assert events == ["start", "build"]
-    ensure_built(variant)
-    assert events == ["start", "build"]
 
 
 @pytest.mark.gpu

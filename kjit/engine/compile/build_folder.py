@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from kjit.engine.cache.folders import make_private, refuse_unsafe
 from kjit.engine.cache.staging import temporary_folder, temporary_root
 from kjit.engine.compile.quoting import PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.steps import Step
-from kjit.engine.diagnostics.printed import failed_steps, parse_depfile
+from kjit.engine.diagnostics.printed import parse_depfile
 from kjit.engine.key.paths import collapse_slashes
 from kjit.errors import ToolchainError
 
@@ -22,7 +21,7 @@ def prepare(folder: Path, steps: list[Step], links: Links) -> list[Step]:
     """Write the files that the commands of a build read into `folder`, and return the steps that have to run."""
     run: list[Step] = []
     for step in steps:
-        for name in (step.output, step.log, step.depfile):
+        for name in (step.output, step.depfile):
             (folder / name).unlink(missing_ok=True)
         write_generated(folder, step)
         if step.support is None or not step.support.fetch(folder):
@@ -110,11 +109,8 @@ def as_listed(path: str) -> str:
     return collapse_slashes(path)
 
 
-def keep_support(folder: Path, made: list[Step], done: subprocess.CompletedProcess[str]) -> None:
+def keep_support(folder: Path, made: list[Step], failed: set[str]) -> None:
     """Keep objects that all modules share, even if this module failed, for the next build."""
-    failed = failed_steps(done.stdout)
-    if done.returncode != 0 and not failed:
-        return  # the run itself was stopped: an object may be incomplete
     for step in made:
         if step.support is not None and step.output not in failed and (folder / step.output).exists():
             step.support.keep(folder)

@@ -1,6 +1,6 @@
 """The build of one variant: from its sources to a library, in a staging folder.
 
-plan.py makes the commands, build_folder.py writes and reads their files, runners.py runs them. tvm-ffi's headers, C
+plan.py makes the commands, build_folder.py writes and reads their files, ninja.py runs them. tvm-ffi's headers, C
 ABI, library and loader are used unchanged.
 
 In commands, paths that a compiler would misread are replaced by links (quoting.py). If the staging folder's own path is
@@ -15,9 +15,8 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from kjit import env
@@ -33,12 +32,13 @@ from kjit.engine.compile.build_folder import (
     restored,
     temporary_build_folder,
 )
+from kjit.engine.compile.device_compiler import THREADS
+from kjit.engine.compile.jobs import most_jobs
 from kjit.engine.compile.libraries import brought_in, sought_by
+from kjit.engine.compile.ninja import LAUNCHER_ENVIRONMENT, Ran, run_steps
 from kjit.engine.compile.plan import plan
 from kjit.engine.compile.quoting import PLAIN_FOR_NVCC, Links
 from kjit.engine.compile.refusals import refuse_unfit
-from kjit.engine.compile.run import run
-from kjit.engine.compile.runners import LAUNCHER_ENVIRONMENT, run_steps
 from kjit.engine.compile.steps import Step, leading_to
 from kjit.engine.diagnostics.printed import (
     KernelResources,
@@ -53,6 +53,9 @@ from kjit.engine.toolchain.programs import find_launcher
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, ToolchainError
 from kjit.spec import Spec, Variant
+
+_FEWEST_THREADS = 4  # of NVRTC for each device half; fewer are not worth their CPU time
+_MOST_THREADS = 8
 
 _log = logging.getLogger("kjit")
 
@@ -104,12 +107,12 @@ def compile_variant(
         verbose: put the compilers' whole output and the command to repeat into the error's message.
         cancel: an event that ends the build when another thread sets it: Ctrl-C reaches only the main thread.
         on_refusal: called before a `CompileError` that would be raised again until one of the files read has changed.
-        jobs: the number of units compiled in parallel. Short commands run in addition, one per core.
+        jobs: the number of commands that run in parallel.
 
     Raises:
         CompileError: a compiler or the linker rejected the sources, or was killed.
         UsageError: the name of a source or a flag cannot be passed to a compiler.
-        ToolchainError: a compiler is missing, or ninja if the build needs it.
+        ToolchainError: a compiler is missing, or ninja.
         CacheError: the disk is full.
         CancelledError: `cancel` was set.
     """
@@ -170,15 +173,14 @@ def _compile(
     try:
         with temporary_build_folder() as temporary:
             folder = staging if PLAIN_FOR_NVCC.fullmatch(os.path.realpath(staging)) else temporary
-            # The halves of a unit are compiled in parallel.
-            halves = 1 if toolchain.nvrtc is None else 1 + len(toolchain.target.archs)
             made = prepare(folder, steps, links)
             # A server started by a launcher outlives the build, so its folder for temporary files must too.
             extra = {"TMPDIR": str(temporary)} if launcher is None else {**LAUNCHER_ENVIRONMENT, "TMPDIR": plain_root()}
-            done = run_steps(made, jobs * halves, folder, extra, cancel, toolchain.nvrtc)
-            read = partial(restored, folder, links)
-            logs = [read(step.log) for step in made]
-            keep_support(folder, made, done)
+            done = _run(made, jobs, folder, extra, cancel, toolchain)
+            logs = [links.restore(done.logs.get(step.output, "")) for step in made]
+            failed = failed_steps(done.said)
+            if done.returncode == 0 or failed:  # otherwise ninja was stopped: an object may be incomplete
+                keep_support(folder, made, failed)
             if done.returncode != 0 and toolchain.nvrtc is not None:
                 two_halves.refuse_others(logs)
             if done.returncode != 0:
@@ -186,11 +188,10 @@ def _compile(
                 from kjit.engine.diagnostics.build_errors import explain
 
                 printed = _with_warnings(list(zip(made, logs, strict=True)))
-                error = explain(variant, toolchain, folder, steps, printed, links, done.stdout, verbose)
+                error = explain(variant, toolchain, folder, steps, printed, links, done.said, verbose)
                 if isinstance(error, CompileError):
-                    failed = failed_steps(done.stdout)
                     broken = [(step, log) for step, log in printed if step.output in failed]
-                    refusal = lasting_refusal(variant, folder, steps, broken, links, done.stdout)
+                    refusal = lasting_refusal(variant, folder, steps, broken, links, done.said)
                     if refusal is not None:
                         on_refusal(refusal)
                 raise error
@@ -225,6 +226,27 @@ def _compile(
         warnings="\n\n".join(filter(None, warnings)),
         compiler=_compiler_of(variant.spec, toolchain),
     )
+
+
+def _run(
+    steps: list[Step],
+    jobs: int,
+    folder: Path,
+    extra: Mapping[str, str],
+    cancel: threading.Event | None,
+    toolchain: Toolchain,
+) -> Ran:
+    """Run the commands. The messages of one half of a unit explain those of the other, so both are compiled."""
+    if toolchain.nvrtc is None:
+        return run_steps(steps, jobs, folder, extra, cancel)
+    from kjit.engine.compile import start_helper
+
+    devices = sum(step.output.endswith(".cubin") for step in steps)
+    threads = min(jobs // max(devices, 1), _MOST_THREADS)
+    extra = {**extra, **start_helper.variables(toolchain.nvrtc)}
+    if threads >= _FEWEST_THREADS:
+        extra[THREADS] = str(threads)
+    return run_steps(steps, jobs, folder, extra, cancel, keep_going=True)
 
 
 def _warnings(text: str, variant: Variant, toolchain: Toolchain, folder: Path, steps: list[Step]) -> str:
@@ -298,21 +320,16 @@ def _ptx_by_nvrtc(variant: Variant, toolchain: Toolchain) -> str:
     links = Links()
     steps = plan(variant.spec, toolchain, links, ())
     suffix = f".sm_{toolchain.target.archs[0].digits}.cubin"
-    texts = []
     with temporary_build_folder() as folder:
         prepare(folder, steps, links)
-        halves = [step for step in steps if step.program == "host_compiler"]
-        halves += [two_halves.for_ptx(step) for step in steps if step.output.endswith(suffix)]
-        for step in halves:
-            for each in leading_to(step, steps):
-                environment = {**os.environ, "LC_ALL": "C"}
-                done = run(each.arguments, folder, environment, None)
-                if done.returncode != 0:
-                    two_halves.refuse_others([done.stdout])
-                    failed = f"FAILED: {each.output} "
-                    raise explain(
-                        variant, toolchain, folder, steps, [(each, links.restore(done.stdout))], links, failed, False
-                    )
-            if step.output.endswith(".ptx"):
-                texts.append(restored(folder, links, step.output).rstrip("\0"))
-    return "\n".join(texts)
+        wanted = [step for step in steps if step.output.endswith(".host.o")]
+        wanted += [two_halves.for_ptx(step) for step in steps if step.output.endswith(suffix)]
+        halves = list({each.output: each for step in wanted for each in leading_to(step, steps)}.values())
+        done = _run(halves, most_jobs([variant]), folder, {}, None, toolchain)
+        logs = [links.restore(done.logs.get(step.output, "")) for step in halves]
+        if done.returncode != 0:
+            two_halves.refuse_others(logs)
+            made = list(zip(halves, logs, strict=True))
+            raise explain(variant, toolchain, folder, steps, made, links, done.said, False)
+        texts = [restored(folder, links, step.output) for step in wanted if step.output.endswith(".ptx")]
+    return "\n".join(text.rstrip("\0") for text in texts)

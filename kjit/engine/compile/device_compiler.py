@@ -23,7 +23,10 @@ from kjit.engine.compile import halves, kernels_object, kind, math_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kjit.engine.compile.precompiled import DeviceHeaders
+    from kjit.engine.compile.precompiled import Headers
+
+THREADS = "KJIT_NVRTC_THREADS"
+"""The variable with the number of threads that optimise and assemble kernels."""
 
 _SUCCESS = 0
 # A host variable in a kernel, which would be another variable there, with value 0: ptxas' warning, the error of the
@@ -57,7 +60,7 @@ def compile_half(
     source: str,
     output: str,
     options: list[str],
-    headers: DeviceHeaders | None = None,
+    headers: Headers | None = None,
     threads: int = 1,
 ) -> tuple[bool, str]:
     """Compile the preprocessed `source` into the cubin `output`, or into PTX if that ends in `.ptx`.
@@ -161,33 +164,52 @@ def _compile_unit(
     output: str,
     libraries: tuple[str, str],
     options: list[str],
-    headers: DeviceHeaders | None,
+    headers: Headers | None,
     threads: int,
 ) -> tuple[bool, str, bytes]:
     """Compile the preprocessed `unit`; see `_compile` for the result."""
-    short = None if headers is None else headers.split((*libraries, source, *options), unit)
+    short = None if headers is None else headers.find((*libraries, source, *options), unit)
     if threads > 1:
         options = [*options, f"--split-compile={threads}"]
     if headers is not None and short is not None:
-        ahead, path, rest = short
+        path, rest = short
         text = f"{_INCLUDE}{halves.device_half(rest)}"
         pch = [*options, *_QUIET, f"--use-pch={path}"]
-        found = _compile(nvrtc, source, text, pch, output, headers.halves[ahead])
+        found = _compile(nvrtc, source, text, pch, output, _read(_half_of(path)))
         if found[0]:
-            return found
-        headers.refuse(ahead)  # its mistakes are reported without it
+            return found  # mistakes are reported without it
     return _compile(nvrtc, source, f"{prefix(unit)}{halves.device_half(unit)}", options, output)
 
 
-def precompile(library: str, builtins: str, source: str, ahead: str, path: str, options: list[str]) -> bool:
-    """Precompile `ahead`, the device half of a prefix of `source`; return whether NVRTC did so without warnings."""
-    try:
-        nvrtc = _load(library, builtins)
-        text = f"{_INCLUDE}#pragma nv_hdrstop\n"
-        done, messages, _ = _compile(nvrtc, source, text, [*options, *_QUIET, f"--create-pch={path}"], "", ahead)
-    except OSError:
-        return False
+def precompile(path: str, words: tuple[str, ...], ahead: str) -> bool:
+    """Have NVRTC precompile the prefix `ahead` into the file `path`; return whether it did so without warnings.
+
+    Args:
+        words: NVRTC's library, that of its builtins, the name of the unit, and the options.
+    """
+    library, builtins, source, *options = words
+    half = f"{prefix(ahead)}{halves.device_half(ahead)}"
+    with open(_half_of(path), "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(half)
+    text = f"{_INCLUDE}#pragma nv_hdrstop\n"
+    pch = [*options, *_QUIET, f"--create-pch={path}"]
+    done, messages, _ = _compile(_load(library, builtins), source, text, pch, "", half)
     return done and "warning" not in _without_attributes(messages)[0] and os.path.exists(path)
+
+
+def reserve(path: str, library: str, builtins: str) -> None:
+    """Have NVRTC take its memory for precompiled headers, so that it has the same addresses in all forks.
+
+    Raises:
+        OSError: NVRTC cannot be loaded.
+    """
+    text = f"{_INCLUDE}#pragma nv_hdrstop\n"
+    _compile(_load(library, builtins), "empty.cu", text, [*_QUIET, f"--create-pch={path}"], "", "int empty;\n")
+
+
+def _half_of(path: str) -> str:
+    """The file with the device half of a precompiled prefix, which NVRTC compares."""
+    return os.path.join(os.path.dirname(path), "half.h")
 
 
 # The name of the precompiled prefix, which the rest of a unit includes.
@@ -263,12 +285,11 @@ def _words(nvrtc: ctypes.CDLL, result: int) -> str:
     return (describe(result) or b"").decode()
 
 
-def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None, threads: int = 1) -> int:
+def main(words: list[str], log: int = 1, headers: Headers | None = None) -> int:
     """Run the program; its output goes to the file descriptor `log`.
 
     Args:
         headers: the precompiled headers.
-        threads: the number of threads that optimise and assemble kernels.
     """
     library, builtins, *rest = words
     if not rest:
@@ -279,6 +300,7 @@ def main(words: list[str], log: int = 1, headers: DeviceHeaders | None = None, t
         if reason := kind.refusal(_read(source), folders):
             os.write(log, f"error: {kind.ONLY_NVCC}{reason}\n".encode(errors="surrogateescape"))
             return 1
+        threads = int(os.environ.get(THREADS, 1))
         done, messages = compile_half(library, builtins, source, output, options, headers, threads)
     except OSError as error:
         done, messages = False, f"nvrtc: error: {error}\n"

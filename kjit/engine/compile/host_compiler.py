@@ -15,14 +15,13 @@ import os
 import signal
 
 from kjit.engine.compile import halves, kind
-from kjit.engine.compile.precompiled import USING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kjit.engine.compile.precompiled import HostHeaders
+    from kjit.engine.compile.precompiled import Headers
 
 SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM)
-"""Signals that Python or server.py handles, reset in child processes."""
+"""Signals that Python or helper.py handles, reset in child processes."""
 
 _TAIL = ("-x", "c++-cpp-output", "-c", "unit.cut.ii", "-o", "unit.o")
 """The end of a compiler's command, for its length."""
@@ -30,7 +29,7 @@ _TAIL = ("-x", "c++-cpp-output", "-c", "unit.cut.ii", "-o", "unit.o")
 _PREFIX = os.path.join(os.path.dirname(__file__), "..", "..", "include", "kjit_rtc", "host.h")
 
 
-def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> int:
+def main(words: list[str], log: int = 1, headers: Headers | None = None) -> int:
     """Run the program; its output goes to the file descriptor `log`.
 
     Args:
@@ -43,10 +42,11 @@ def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> 
         return 1
     flags, tail = tuple(compiler[: -len(_TAIL)]), compiler[-len(_TAIL) :]
     try:
-        short = None if headers is None else headers.shortened(flags, unit)
+        short = None if headers is None else headers.find(flags, unit)
         if short is not None:
-            _write(cut, short[1])
-            if _tried([*flags, USING, *tail], output, log):
+            path, rest = short
+            _write(cut, f'#pragma GCC pch_preprocess "{path}"\n{halves.host_half(rest)}')
+            if _tried([*flags, "-fpch-preprocess", *tail], output, log):
                 return 0
         # The first line marker names the source, for the object's symbols.
         source = f"{first}\n" if (first := unit.partition("\n")[0]).startswith("# ") else ""
@@ -54,10 +54,7 @@ def main(words: list[str], log: int = 1, headers: HostHeaders | None = None) -> 
     except halves.NotUnderstoodError as error:
         os.write(log, f"{error.file}:{error.line}: error: {kind.ONLY_NVCC}{error}\n".encode(errors="surrogateescape"))
         return 1
-    status = run(compiler, log)
-    if headers is not None and short is not None and status == 0:
-        headers.refuse(short[0])
-    return status
+    return run(compiler, log)
 
 
 def prefix() -> str:
@@ -65,19 +62,30 @@ def prefix() -> str:
     return f'# 1 "kjit_rtc/host.h" 3\n{_read(_PREFIX)}'
 
 
+def precompile(path: str, words: tuple[str, ...], ahead: str) -> bool:
+    """Have the compiler `words` precompile the prefix `ahead` into the file `path`; return whether it did so without
+    warnings, which would appear in the first build only."""
+    _write(f"{path}.ii", f"{prefix()}{halves.host_half(ahead)}")
+    command = [*words, "-x", "c++-header", "-fpreprocessed", "-c", f"{path}.ii", "-o", path]
+    return _run_into(f"{path}.log", command) == 0 and os.path.getsize(f"{path}.log") == 0
+
+
 def _tried(command: list[str], output: str, log: int) -> bool:
     """Whether the compiler `command` succeeds. Its output is kept only then."""
     messages = f"{output}.messages"
-    handle = os.open(messages, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        status = run(command, handle)
-    finally:
-        os.close(handle)
-    if status != 0:
+    if _run_into(messages, command) != 0:
         return False
     with open(messages, "rb") as file, open(log, "wb", closefd=False) as out:
         out.write(file.read())
     return True
+
+
+def _run_into(path: str, command: list[str]) -> int:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        return run(command, handle)
+    finally:
+        os.close(handle)
 
 
 def run(command: list[str], log: int) -> int:

@@ -77,7 +77,6 @@ def plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ..
         for unit in _units(spec, "cpp", "cpp", spec.cpp_files, spec.cpp_wrappers, links, PLAIN_FOR_CXX):
             compiler = (str(toolchain.cxx.path), *flags)
             steps.append(_compile_step(unit, launcher, compiler, files_named(spec.extra_cflags)))
-    steps = [replace(step, is_of_unit=True) for step in steps]
     for support in support_objects(toolchain):
         make = ("-MD", "-MF", f"{support.output}.d", "-c", str(support.source), "-o", support.output)
         steps.append(Step(support.output, (*launcher, *support.arguments, *make), support=support))

@@ -20,8 +20,6 @@ class Step:
         generated: the generated files that it reads: name and text.
         support: the object that it makes, if all modules share it; the command runs only if no build has kept it.
         reads: files that it reads and does not list in its depfile.
-        is_of_unit: it compiles a unit, which takes time and memory.
-        program: the module of this package that it runs, if it is a program of kjit's.
     """
 
     output: str
@@ -30,16 +28,10 @@ class Step:
     generated: tuple[tuple[str, str], ...] = ()
     support: SupportObject | None = None
     reads: tuple[str, ...] = ()
-    is_of_unit: bool = False
-    program: str | None = None
 
     @property
     def command(self) -> str:
         return shlex.join(self.arguments)
-
-    @property
-    def log(self) -> str:
-        return f"{self.output}.log"
 
     @property
     def depfile(self) -> str:

@@ -52,9 +52,7 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
         yield preprocessed(plain, tuple(links.flags(device_half_flags(toolchain, spec, arch), PLAIN_FOR_CXX)))
         cubin = f"{unit.name}.sm_{arch.digits}.cubin"
         call = (*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins), plain, cubin, folders)
-        yield Step(
-            cubin, (*call, *nvrtc_flags(toolchain, spec, arch)), (plain,), reads=PROGRAMS, program="device_compiler"
-        )
+        yield Step(cubin, (*call, *nvrtc_flags(toolchain, spec, arch)), (plain,), reads=PROGRAMS)
         cubins.append(cubin)
     plain, cut, host = f"{unit.name}.ii", f"{unit.name}{_CUT}", f"{unit.name}.host.o"
     flags = tuple(links.flags(host_half_flags(toolchain, spec), PLAIN_FOR_CXX))
@@ -63,11 +61,11 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     flags = tuple(word for flag in parse(flags) if flag.meaning != "header" for word in flag.words())
     compile_cut = (*launcher, compiler, *flags, "-x", "c++-cpp-output", "-c", cut, "-o", host)
     call = (*command_of("host_compiler"), plain, cut, host, folders, *compile_cut)
-    yield Step(host, call, (plain,), reads=PROGRAMS, program="host_compiler")
+    yield Step(host, call, (plain,), reads=PROGRAMS)
     table, output = f"{unit.name}.kernels.s", f"{unit.name}.kernels.o"
     has_others = not spec.cuda_wrappers and len(spec.cuda_files) > 1
     call = (*command_of("kernels_object"), host, table, unit.name if has_others else "", *cubins)
-    yield Step(table, call, (host, *cubins), reads=PROGRAMS, program="kernels_object")
+    yield Step(table, call, (host, *cubins), reads=PROGRAMS)
     yield Step(output, (compiler, "-c", table, "-o", output), (table, *cubins))
 
 

@@ -31,9 +31,7 @@ from kjit.spec import Variant
 _LITTLE_ROOM = 64 << 20
 
 # Programs that kjit has the build run, by the word that names them.
-_OWN_PROGRAM = re.compile(
-    r"from kjit\.engine\.compile\.(?P<module>\w+) import |/kjit/engine/compile/(?:\w+/)?(?P<file>\w+)\.py$"
-)
+_OWN_PROGRAM = re.compile(r"; sys\.exit\(run\('(?P<module>\w+)', |/kjit/engine/compile/(?:\w+/)?(?P<file>\w+)\.py$")
 # Errors about NVRTC itself, from device_compiler.py; those about options have more lines, from NVRTC.
 _BY_NVRTC = re.compile(
     r"^nvrtc: error: (?!unrecognized |invalid |unsupported |missing |failed with an internal)(?P<words>.*?)\.?$",
@@ -76,12 +74,10 @@ def explain(
     if broke is not None:
         return broke
     if not broken:
-        runner = "ninja" if toolchain.nvrtc is None else "kjit's program for builds"
         return CompileError(
-            f"{variant.label}: {runner} failed: {ninja_output.strip() or 'without a word'}",
+            f"{variant.label}: ninja failed: {ninja_output.strip() or 'without a word'}",
             log=everything + ninja_output,
             command=_to_repeat(links, steps),
-            hint=diagnostics.FEWER_AT_ONCE if "was killed" in ninja_output else None,
         )
     if not diagnostics.says_why("".join(log for _, log in broken)) and (full := _nearly_full(folder)) is not None:
         return full
@@ -112,7 +108,7 @@ def compile_error(
 
 
 def _is_host_half(step: Step) -> bool:
-    return step.program == "host_compiler"
+    return step.output.endswith(".host.o")
 
 
 def _breakdown(variant: Variant, step: Step, log: str) -> KjitError | None:

@@ -1,6 +1,6 @@
 """Files, folders and macros in compiler flags (toolchain/options.py).
 
-In a key, folders to search and files to read are relative to anchors: their contents affect the build, their location
+In a key, folders to search and files to read are relative to folders that may move: their contents affect the build, their location
 does not. All other words are unchanged, so that `-Wl,-rpath,/lib` and `-DDATA="/data"`, which end up in the library,
 keep their paths.
 """

@@ -55,7 +55,7 @@ PROGRAMS = (
     str(_ROOT / "kjit" / "cpp_text.py"),
     *(
         str(_ROOT / "kjit" / "engine" / "compile" / f"{name}.py")
-        for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "kind", "precompiled")
+        for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "kind", "helper", "precompiled")
     ),
 )
 """The programs that cut, compile and join the halves of a CUDA unit, and what they import."""
@@ -183,8 +183,8 @@ def _ask_for_archs(nvrtc: Nvrtc) -> list[str]:
 
 def command_of(program: str) -> tuple[str, ...]:
     """The command that runs `main` of a module in `compile`, without a search for packages and with cached bytecode."""
-    start = f"import sys; sys.path.append({str(_ROOT)!r}); from kjit.engine.compile.{program} import main"
-    return (sys.executable, "-I", "-S", "-c", f"{start}; sys.exit(main(sys.argv[1:]))")
+    start = f"import sys; sys.path.append({str(_ROOT)!r}); from kjit.engine.compile.helper import run"
+    return (sys.executable, "-I", "-S", "-c", f"{start}; sys.exit(run({program!r}, sys.argv[1:]))")
 
 
 class OnlyNvccError(Exception):

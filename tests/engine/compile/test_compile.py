@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 from warm import begin
 
-from kjit.engine.compile import run
 from kjit.engine.compile.compile import Built, compile_variant
 from kjit.engine.compile.support import SupportObject
 from kjit.engine.diagnostics import build_errors
@@ -72,7 +71,7 @@ def staging(tmp_path: Path) -> Path:
 
 def build(spec: Spec, staging: Path, target: str = "cpu", verbose: bool = False) -> Built:
     made_for = Target.cpu() if target == "cpu" else Target.cuda(target)
-    return compile_variant(Variant(spec, made_for), Toolchain.for_target(made_for), staging, verbose=verbose)
+    return compile_variant(Variant(spec, made_for), Toolchain.for_target(made_for), staging, verbose=verbose, jobs=2)
 
 
 def read_by(built: Built) -> set[Path]:
@@ -364,7 +363,7 @@ class TestFailures:
             f'done\nexec {shlex.quote(str(find_ninja()))} "$@"\n'
         )
         old.chmod(0o755)
-        monkeypatch.setattr("kjit.engine.compile.runners.find_ninja", lambda: old)
+        monkeypatch.setattr("kjit.engine.compile.ninja.find_ninja", lambda: old)
         assert build(Spec("answer", cpp_files=[source]), staging).library.exists()
 
     def fake_compiler(self, folder: Path, body: str) -> Toolchain:
@@ -444,7 +443,6 @@ SLOW = """
 import os, signal, sys
 if "kjit_host.o" in sys.argv:
     os.execvp("c++", ["c++", *sys.argv[1:]])
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
 with open({pipe!r}, "w") as pipe:
     pipe.write(str(os.getpid()))
 signal.pause()
@@ -454,7 +452,7 @@ signal.pause()
 class TestInterrupts:
     @pytest.fixture
     def slow(self, tmp_path: Path) -> Path:
-        """A compiler that tells its process id through a named pipe and then waits, deaf to SIGTERM."""
+        """A compiler that tells its process id through a named pipe and then waits."""
         os.mkfifo(tmp_path / "pipe")
         started = shlex.join([sys.executable, "-S", "-c", SLOW.format(pipe=str(tmp_path / "pipe"))])
         program = tmp_path / "slow-c++"
@@ -486,17 +484,13 @@ class TestInterrupts:
             wait_until_gone(pid)
         return raised
 
-    def test_a_cancelled_build_leaves_no_process(
-        self, slow: Path, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(run, "_GRACE_S", 0.1)
+    def test_a_cancelled_build_leaves_no_process(self, slow: Path, source: Path, staging: Path) -> None:
         raised = self.start(slow, source, staging, threading.Event())
         assert [type(error) for error in raised] == [CancelledError]
 
     def test_an_interrupted_build_leaves_no_process(
         self, slow: Path, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(run, "_GRACE_S", 0.1)
         interrupt = threading.Event()
         monkeypatch.setattr(interrupt, "is_set", lambda: threading.Event.is_set(interrupt) and self.raise_interrupt())
         raised = self.start(slow, source, staging, interrupt)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kjit.engine.compile import device_compiler, server, servers
+from kjit.engine.compile import device_compiler
 from kjit.engine.compile.kernels_object import _sections, kernels_of
 from kjit.engine.diagnostics.printed import parse_resources
-from kjit.engine.toolchain import build_flags, machine
+from kjit.engine.toolchain import build_flags
 from kjit.engine.toolchain.nvrtc import Nvrtc
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
@@ -75,29 +73,6 @@ def test_threads_change_neither_kernels_nor_what_they_use(nvrtc: Nvrtc, tmp_path
     assert len([fact for fact in facts(said) if fact.startswith("Used")]) == 2
 
 
-@pytest.fixture
-def of_16_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(machine, "cores", lambda: 16)
-    yield
-
-
-@pytest.mark.usefixtures("of_16_cores")
-@pytest.mark.parametrize(
-    ("building", "devices", "threads"), [(1, 1, 8), (2, 1, 8), (2, 2, 4), (4, 1, 4), (5, 1, 1), (16, 1, 1), (1, 0, 8)]
-)
-def test_builds_side_by_side_share_the_cores(
-    building: int, devices: int, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(servers, "_building", building)
-    assert servers._threads(devices) == threads
-
-
-def test_few_cores_have_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cores", lambda: 2)
-    monkeypatch.setattr(servers, "_building", 1)
-    assert servers._threads(1) == 1
-
-
 @pytest.mark.parametrize("kind", ["", "static "])
 @pytest.mark.parametrize("silent", [[], ["--disable-warnings"], ["--ptxas-options=-w"], ["--ptxas-options=-w,-O3"]])
 def test_a_kernel_that_reads_a_variable_of_the_host_does_not_compile(
@@ -123,25 +98,3 @@ def test_warnings_can_be_disabled(nvrtc: Nvrtc, tmp_path: Path, silent: list[str
     assert done
     assert ("unused" in said) == (silent == [])
     assert len(parse_resources(said)) == 2
-
-
-def test_headers_are_precompiled_after_a_build_whose_folder_for_temporary_files_is_gone(
-    nvrtc: Nvrtc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    header = "".join(
-        f"__attribute__((device)) inline int function_{i}(int x) {{ return x + {i}; }}\n" for i in range(3000)
-    )
-    (tmp_path / "op.ii").write_text(f'# 1 "op.cu"\n\n# 1 "/lib/header.h" 1 3\n{header}# 2 "op.cu" 2\n{UNIT}')
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "gone"))
-    headers = server._Headers(str(tmp_path))
-    headers.load()
-    words = [str(nvrtc.library), str(nvrtc.builtins), str(tmp_path / "op.ii"), str(tmp_path / "op.cubin"), "", *OPTIONS]
-    log = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
-    cubins = []
-    for _ in range(2):
-        assert device_compiler.main(words, log, headers._device) == 0
-        cubins.append((tmp_path / "op.cubin").read_bytes())
-        headers.make()
-    os.close(log)
-    assert list(tmp_path.glob("DeviceHeaders*.pch"))
-    assert cubins[0] == cubins[1]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from kjit.engine.compile.jobs import Jobs, of_process, parallel_jobs
+from kjit.engine.compile.jobs import most_jobs, parallel_jobs
 from kjit.spec import Spec, Target, Variant
 
 CPU = Target.cpu()
@@ -49,6 +47,7 @@ class TestParallelJobs:
     def test_no_more_than_there_is_to_do(self, machine: Callable[[int, int | None], None]) -> None:
         machine(64, None)
         assert parallel_jobs(self.VARIANTS[:2]) == 2
+        assert most_jobs(self.VARIANTS[:2]) == 72
 
     def test_architectures_of_one_library_are_compiled_side_by_side(
         self, machine: Callable[[int, int | None], None]
@@ -67,55 +66,3 @@ class TestParallelJobs:
         assert [parallel_jobs([variant]) for variant in (each_by_itself, in_one, with_host)] == [9, 1, 3]
         machine(8, 6 << 30)
         assert parallel_jobs([each_by_itself]) == 4
-
-
-class TestJobs:
-    def test_a_build_takes_what_is_free_and_no_more_than_it_has_units(self) -> None:
-        jobs = Jobs(4)
-        with jobs.take(3) as first, jobs.take(3) as second:
-            assert (first, second) == (3, 1)
-        with jobs.take(9) as all_of_them:
-            assert all_of_them == 4
-
-    def test_it_waits_for_the_first_place(self) -> None:
-        jobs, has_place = Jobs(1), threading.Event()
-
-        def wait() -> int:
-            with jobs.take(1) as taken:
-                has_place.set()
-                return taken
-
-        with ThreadPoolExecutor(1) as pool:
-            with jobs.take(1):
-                waiting = pool.submit(wait)
-                assert not has_place.wait(0.05)
-            assert waiting.result() == 1
-
-    def test_a_wait_is_cancelled(self) -> None:
-        jobs, cancel = Jobs(1), threading.Event()
-        cancel.set()
-        with jobs.take(1), pytest.raises(CancelledError), jobs.take(1, cancel):
-            pass
-
-    def test_builds_of_a_process_share_places_which_are_counted_when_none_is_taken(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        module = Variant(Spec("op", cpp_files=[f"/{n}.cpp" for n in range(5)]), CPU)
-        monkeypatch.setattr("kjit.engine.toolchain.machine.cores", lambda: 3)
-        monkeypatch.setattr("kjit.engine.toolchain.machine.free_memory", lambda: None)
-        cancel = threading.Event()
-        cancel.set()
-        with of_process(module) as first:
-            assert first == 4
-            with pytest.raises(CancelledError), of_process(module, cancel):
-                pass
-        monkeypatch.setattr("kjit.engine.toolchain.machine.free_memory", lambda: 1 << 30)
-        with of_process(module) as second:
-            assert second == 2
-
-    def test_a_build_that_fails_leaves_its_places(self) -> None:
-        jobs = Jobs(2)
-        with pytest.raises(ZeroDivisionError), jobs.take(2) as taken:
-            assert taken == 1 / 0
-        with jobs.take(2) as taken:
-            assert taken == 2

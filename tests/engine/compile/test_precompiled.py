@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from kjit.engine.compile import host_compiler
-from kjit.engine.compile.precompiled import HostHeaders, own_code
+from kjit.engine.compile.precompiled import Headers, own_code
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.errors import ToolchainError
 
@@ -47,20 +46,18 @@ def compiler() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def headers(tmp_path: Path) -> HostHeaders:
+def headers(tmp_path: Path) -> Headers:
     folder = tmp_path / "headers"
     folder.mkdir()
-    return HostHeaders(str(folder))
+    return Headers(str(folder))
 
 
-def precompile(headers: HostHeaders, flags: tuple[str, ...], unit: str = UNIT) -> None:
-    assert headers.shortened(flags, unit) is None
-    headers.start((signal.SIGPIPE,))
-    while headers._making is not None:
-        headers.look()
+def precompile(headers: Headers, flags: tuple[str, ...], unit: str = UNIT) -> None:
+    assert headers.find(flags, unit) is None
+    headers.make(host_compiler.precompile)
 
 
-def compile_unit(folder: Path, flags: tuple[str, ...], unit: str, headers: HostHeaders | None) -> tuple[int, str]:
+def compile_unit(folder: Path, flags: tuple[str, ...], unit: str, headers: Headers | None) -> tuple[int, str]:
     """The status, and what the compiler says; the object is `unit.o`."""
     (folder / "unit.ii").write_text(unit)
     tail = ("-x", "c++-cpp-output", "-c", str(folder / "cut.ii"), "-o", str(folder / "unit.o"))
@@ -107,7 +104,7 @@ static_assert(
     assert unit[own_code(unit) :].startswith('# 3 "op.cu" 3\nstatic_assert(\n# 3')
 
 
-def test_machine_code_is_the_same_with_precompiled_headers(headers: HostHeaders, tmp_path: Path) -> None:
+def test_machine_code_is_the_same_with_precompiled_headers(headers: Headers, tmp_path: Path) -> None:
     flags = compiler()
     assert compile_unit(tmp_path, flags, UNIT, headers) == (0, "")
     plain = machine_code(tmp_path / "unit.o")
@@ -119,17 +116,17 @@ def test_machine_code_is_the_same_with_precompiled_headers(headers: HostHeaders,
         assert (machine_code(tmp_path / "unit.o") == plain) == (unit is UNIT)
 
 
-def test_an_error_has_the_same_words_and_the_headers_stay(headers: HostHeaders, tmp_path: Path) -> None:
+def test_an_error_has_the_same_words_and_the_headers_stay(headers: Headers, tmp_path: Path) -> None:
     flags = compiler()
     precompile(headers, flags)
     wrong = UNIT.replace("+ other()", "+ others()")
     status, said = compile_unit(tmp_path, flags, wrong, headers)
     assert (status, said) == compile_unit(tmp_path, flags, wrong, None)
     assert "op.cuh:3" in said
-    assert headers.shortened(flags, UNIT) is not None
+    assert headers.find(flags, UNIT) is not None
 
 
-def test_a_warning_is_reported(headers: HostHeaders, tmp_path: Path) -> None:
+def test_a_warning_is_reported(headers: Headers, tmp_path: Path) -> None:
     flags = (*compiler(), "-Wall")
     precompile(headers, flags)
     _, said = compile_unit(tmp_path, flags, UNIT.replace("return lib", "int unused; return lib"), headers)
@@ -137,62 +134,30 @@ def test_a_warning_is_reported(headers: HostHeaders, tmp_path: Path) -> None:
     assert "unused variable" in said
 
 
-def test_a_header_that_is_added_is_compiled_beside_them_and_precompiled_next(
-    headers: HostHeaders, tmp_path: Path
-) -> None:
-    flags = compiler()
-    precompile(headers, flags)
-    added = '# 1 "/lib/added.h" 1 3\ninline int added() { return 2; }\n# 3 "/op/op.cuh" 2\n'
-    more = UNIT.replace("\nint answer", f"{added}\nint answer").replace("+ other()", "+ other() + added()")
-    assert compile_unit(tmp_path, flags, more, headers) == (0, "")
-    headers.start((signal.SIGPIPE,))
-    while headers._making is not None:
-        headers.look()
-    found = headers.shortened(flags, more)
-    assert found is not None
-    assert "added.h" in found[0][1]
-    assert "added.h" not in found[1]
-
-
 @pytest.mark.parametrize("what", ["another header", "another flag", "less than it takes", "what warns"])
-def test_there_are_none_for(what: str, headers: HostHeaders) -> None:
+def test_there_are_none_for(what: str, headers: Headers) -> None:
     flags = compiler()
     short, warns = UNIT.replace(HEADER, "\n"), UNIT.replace(HEADER, f"{HEADER}#warning old\n")
-    of_unit = short if what.startswith("less") else warns if what == "what warns" else UNIT
-    headers.shortened(flags, of_unit)
-    headers.start((signal.SIGPIPE,))
-    while headers._making is not None:
-        headers.look()
+    unit = short if what.startswith("less") else warns if what == "what warns" else UNIT
+    precompile(headers, flags, unit)
     if what == "another header":
-        of_unit = UNIT.replace("{ return 5; }", "{ return 6; }")
-    assert headers.shortened((*flags, "-g") if what == "another flag" else flags, of_unit) is None
+        unit = UNIT.replace("{ return 5; }", "{ return 6; }")
+    assert headers.find((*flags, "-g") if what == "another flag" else flags, unit) is None
 
 
-def test_what_the_compiler_does_not_take_is_compiled_without_and_not_tried_again(
-    headers: HostHeaders, tmp_path: Path
-) -> None:
+def test_what_the_compiler_does_not_take_is_compiled_without(headers: Headers, tmp_path: Path) -> None:
     flags = compiler()
     precompile(headers, flags)
-    (file,) = (tmp_path / "headers").glob("*.pch")
+    (file,) = (tmp_path / "headers").glob("*/headers.pch")
     file.write_bytes(b"no header")
     assert compile_unit(tmp_path, flags, UNIT, headers) == (0, "")
-    assert headers.shortened(flags, UNIT) is None
     assert "pch_preprocess" not in (tmp_path / "cut.ii").read_text()
 
 
-def test_what_is_stopped_may_be_precompiled_later(headers: HostHeaders) -> None:
+def test_a_few_are_kept(headers: Headers, tmp_path: Path) -> None:
     flags = compiler()
-    headers.shortened(flags, UNIT)
-    headers.start((signal.SIGPIPE,))
-    headers.stop()
-    precompile(headers, flags)
-    assert headers.shortened(flags, UNIT) is not None
-
-
-def test_a_few_are_kept(headers: HostHeaders, tmp_path: Path) -> None:
-    flags = compiler()
-    for number in range(6):
+    for number in range(8):
         precompile(headers, (*flags, f"-DNUMBER={number}"), UNIT)
-    assert len(list((tmp_path / "headers").iterdir())) == 4
-    assert headers.shortened((*flags, "-DNUMBER=5"), UNIT) is not None
-    assert headers.shortened((*flags, "-DNUMBER=0"), UNIT) is None
+    assert len(list((tmp_path / "headers").iterdir())) == 6
+    assert headers.find((*flags, "-DNUMBER=7"), UNIT) is not None
+    assert headers.find((*flags, "-DNUMBER=0"), UNIT) is None

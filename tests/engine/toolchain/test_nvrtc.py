@@ -572,13 +572,6 @@ class TestNvcc:
         assert 'identifier "thrice" is undefined' in caught.value.message
         assert "compiled by nvcc" not in caplog.text
 
-    def test_no_build_asks_for_ninja_not_even_where_a_header_is_missing(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("kjit.engine.compile.runners.find_ninja", None)
-        with pytest.raises(CompileError, match=r"missing\.h"):
-            build(f'#include "missing.h"\n{OP}', tmp_path, target=Target.cuda("8.0"))
-
     @pytest.mark.usefixtures("with_nvcc")
     @pytest.mark.parametrize(
         ("program", "words"),
@@ -605,14 +598,14 @@ class TestNvcc:
 
         def broken(*words: Any) -> Iterator[Step]:
             for step in steps_of(*words):
-                if step.program != "device_compiler":
+                if not step.output.endswith(".cubin"):
                     yield step
                 elif program:
-                    start = "_ = 'from kjit.engine.compile.device_compiler import main'"
-                    arguments = (sys.executable, "-I", "-S", "-c", f"import sys; {start}; {program}")
-                    yield replace(step, arguments=arguments, program=None)
+                    start = "_ = \"; sys.exit(run('device_compiler', \""
+                    yield replace(step, arguments=(sys.executable, "-I", "-S", "-c", f"import sys; {start}; {program}"))
                 else:
-                    yield replace(step, program="renamed")
+                    words = [word.replace("run('device_compiler'", "run('renamed'") for word in step.arguments]
+                    yield replace(step, arguments=tuple(words))
 
         monkeypatch.setattr(two_halves, "steps_of", broken)
         with caplog.at_level("INFO", "kjit"), pytest.raises(KjitError) as caught:
