@@ -83,19 +83,20 @@ def test(
     files = find_tests(project, ops or [])
     if importlib.util.find_spec("pytest") is None:
         raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
-    environment = dict(os.environ)
-    if sim or check:
-        environment[env.SIM] = "check" if check else "1"
-    # Wrappers are imported from here, whatever the current folder.
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
-    )
+    environment = environment_of(project, sim=sim, check=check)
     for_pytest: list[str] = context.meta.get(_FOR_PYTEST, [])
     if not any(map(_NARROWED.fullmatch, for_pytest)):
         _build_first(project, ops or [file.stem.removeprefix("test_") for file in files], sim=sim, check=check)
     shown = [text.path(file) for file in files]
     command = [sys.executable, "-c", START_PYTEST, str(project.root), *shown, *for_pytest]
     raise typer.Exit(_status(subprocess.run(command, env=environment, check=False).returncode))
+
+
+def environment_of(project: Project, *, sim: bool = False, check: bool = False) -> dict[str, str]:
+    """The environment of tests: wrappers are imported from the project, whatever the current folder."""
+    path = os.pathsep.join(filter(None, [str(project.import_root), os.environ.get("PYTHONPATH", "")]))
+    simulator = {env.SIM: "check" if check else "1"} if sim or check else {}
+    return {**os.environ, **simulator, "PYTHONPATH": path}
 
 
 def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool) -> None:

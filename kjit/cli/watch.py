@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,18 +17,15 @@ import typer
 
 from kjit import env
 from kjit.cli import complete, console, text
+from kjit.errors import KjitError
 
 if TYPE_CHECKING:
-    from kjit.engine.outcomes import Outcome
-    from kjit.errors import KjitError
     from kjit.planning.wrappers import Collected
     from kjit.project import Project
     from kjit.spec import Variant
-    from kjit.standby import Standby
 
 # Tests that compile, or take long: `kjit test` runs them.
 _LONG = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_gpu")
-_IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.pool", "kjit.cli.building", "kjit.cli.test")
 
 
 def watch(
@@ -47,134 +47,97 @@ def watch(
     Kernels, headers of the project, wrappers, tests and benchmarks are watched.
     """
     from kjit import watching
+    from kjit.cli.test import environment_of
+    from kjit.planning import wrappers
     from kjit.project import find_project
-    from kjit.standby import Standby
 
     watching.require_watchfiles()
     project = find_project()
     chosen = project.check_ops(list(ops or ()))
-    environment = dict(os.environ)
-    if sim or check:
-        environment[env.SIM] = "check" if check else "1"
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
-    )
-    plugins = (each.module for each in metadata.entry_points(group="pytest11"))
-    imports = (*_IMPORTS, *dict.fromkeys(plugins))
-    standby = Standby("kjit.cli.watch:do_round", imports, environment, "kjit.cli.watch:prepare")
-    watcher = watching.Watcher(project.root)
+    environment = environment_of(project, sim=sim, check=check)
+    watched = watching.folders(project, wrappers.collect(project, chosen).specs())
     state: dict[str, Any] = {"artifacts": {}, "failed": [], "times": {}}
-    changed: list[Path] = []
     try:
-        watcher.watch(watching.folders(project))
-        while True:
-            began_ns = time.time_ns()
-            state = _round(standby, project, chosen, changed, state, bench=bench)
-            watcher.watch(map(Path, state.pop("folders")), began_ns)
-            changed = watcher.wait()
+        for changed in watching.changes(project, watched):
+            if console.is_terminal() and not env.is_in_ci():
+                console.out().clear()
+            names = ", ".join(map(text.path, changed[:4])) + (" and more" if len(changed) > 4 else "")
+            console.say(f"{time.strftime('%H:%M:%S')}  {names or ', '.join(chosen)}")
+            began = time.monotonic()
+            request = {"ops": chosen, "changed": [*map(str, changed)], "bench": bench, **state}
+            state = _in_a_process(project, request, environment)
+            took = f"{time.monotonic() - began:.1f} s"
+            console.say(f"{state.pop('summary')} ({took}); waiting for changes, Ctrl-C to stop")
     except KeyboardInterrupt:
         console.note("Stopped.")
-    finally:
-        watcher.end()
-        standby.end()
 
 
-def _round(
-    standby: Standby,
-    project: Project,
-    ops: Sequence[str],
-    changed: Sequence[Path],
-    state: dict[str, Any],
-    *,
-    bench: bool,
-) -> dict[str, Any]:
-    if console.is_terminal() and not env.is_in_ci():
-        console.out().clear()
-    names = ", ".join(text.path(path) for path in changed[:4]) + (" and more" if len(changed) > 4 else "")
-    console.say(f"{time.strftime('%H:%M:%S')}  {names or ', '.join(ops)}")
-    began = time.monotonic()
-    request = {
-        "pyproject": str(project.root / "pyproject.toml"),
-        "ops": list(ops),
-        "changed": [str(path) for path in changed],
-        "bench": bench,
-        **state,
-    }
-    answer: dict[str, Any] = standby.do(request)
-    console.say(f"{answer.pop('summary')} ({time.monotonic() - began:.1f} s); waiting for changes, Ctrl-C to stop")
-    return answer
+def _in_a_process(project: Project, request: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
+    """The answer of `do_round`, in a process of its own, which imports the current files of the project.
+
+    Raises:
+        KjitError: it ended without an answer.
+    """
+    from kjit.project import PYTHON_C
+
+    with tempfile.TemporaryDirectory(prefix="kjit-watch-") as folder:
+        answer = Path(folder) / "answer.json"
+        request |= {"pyproject": str(project.root / "pyproject.toml"), "answer": str(answer)}
+        command = [sys.executable, "-c", f"{PYTHON_C} from kjit.cli.watch import main; main()", json.dumps(request)]
+        # In a session of its own: Ctrl-C goes to this process, which then ends that one.
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+            raise
+        if status != 0:
+            raise KjitError(f"the process that builds and tests ended with status {status}; its output is above.")
+        answered: dict[str, Any] = json.loads(answer.read_text("utf-8"))
+        return answered
 
 
-def prepare() -> None:
-    """Have what compiles CUDA units in two halves wait for the next round, so that it is warm then, if the project has
-    some."""
-    from kjit.engine.compile import servers
-    from kjit.engine.toolchain.toolchain import Toolchain
-    from kjit.errors import ToolchainError
-    from kjit.project import find_project
-    from kjit.spec import Target
-
-    if not any(path.suffix in (".cu", ".cuh") for path in find_project().csrc_dir.rglob("*")):
-        return
-    try:
-        nvrtc = Toolchain.for_target(Target.cuda("8.0")).nvrtc
-    except ToolchainError:
-        return  # a round that needs it says so
-    if nvrtc is not None and env.simulation() is None:
-        servers.start(nvrtc)
+def main() -> None:
+    """Answer a request, the first argument; the main function of the processes."""
+    request = json.loads(sys.argv[1])
+    Path(request["answer"]).write_text(json.dumps(do_round(request)), "utf-8")
 
 
 def do_round(request: dict[str, Any]) -> dict[str, Any]:
-    """Build, test and measure the ops that a change affects, in a separate process.
+    """Build, test and measure the ops that a change affects.
 
-    Returns: The state for the next round: artifacts, failed ops, times; the `folders` to watch; and a `summary` in one
-        line.
+    Returns: The state for the next round: artifacts, failed ops, times; and a `summary` in one line.
     """
     from kjit.cli.building import print_errors
-    from kjit.engine.compile import servers
     from kjit.planning import wrappers
     from kjit.project import read_project
-    from kjit.watching import concerned, folders
+    from kjit.watching import concerned
 
-    servers.inherit()  # the process on standby waits meanwhile
     project = read_project(Path(request["pyproject"]))
     ops: list[str] = [op for op in request["ops"] if op in project.ops()]
+    state = {name: request[name] for name in ("artifacts", "failed", "times")}
     collected = wrappers.collect(project, ops)
-    answer = {
-        "artifacts": request["artifacts"],
-        "failed": request["failed"],
-        "times": request["times"],
-        "folders": [str(folder) for folder in folders(project, collected.specs())],
-    }
     if collected.failures:
         print_errors([collected.failures[0][1]])
         bad = {*request["failed"], *(op for op, _ in collected.failures)}
-        return {**answer, "failed": sorted(bad), "summary": "the wrapper cannot be imported"}
+        return {**state, "failed": sorted(bad), "summary": "the wrapper cannot be imported"}
     artifacts, error, broken = _build(collected)
-    wanted = concerned(
-        project,
-        ops,
-        [Path(path) for path in request["changed"]],
-        request["artifacts"],
-        artifacts,
-        request["failed"],
-    )
     if error is not None:
         print_errors([error])
-        return {**answer, "failed": sorted({*request["failed"], *broken}), "summary": "it does not compile"}
-    answer = {**answer, "artifacts": artifacts, "failed": [op for op in request["failed"] if op not in wanted]}
+        return {**state, "failed": sorted({*request["failed"], *broken}), "summary": "it does not compile"}
+    changed = [*map(Path, request["changed"])]
+    wanted = concerned(project, ops, changed, request["artifacts"], artifacts, request["failed"])
+    state |= {"artifacts": artifacts, "failed": [op for op in request["failed"] if op not in wanted]}
     tests = [project.test_path(op) for op in wanted if project.test_path(op).is_file()]
     if not wanted:
-        return {**answer, "summary": "no watched op depends on it"}
-    if not tests:
-        summary = f"built; without a test: {', '.join(wanted)}"
-    elif (status := _test(project, tests)) != 0:
-        return {**answer, "failed": wanted, "summary": f"a test failed{'' if status == 1 else f' (pytest: {status})'}"}
-    else:
-        summary = f"{', '.join(wanted)}: tests pass"
+        return {**state, "summary": "no watched op depends on it"}
+    summary = f"{', '.join(wanted)}: tests pass" if tests else f"built; without a test: {', '.join(wanted)}"
+    if tests and (status := _test(project, tests)) != 0:
+        return {**state, "failed": wanted, "summary": f"a test failed{'' if status == 1 else f' (pytest: {status})'}"}
     if request["bench"]:
-        answer["times"] = {**answer["times"], **_measure(project, wanted, answer["times"])}
-    return {**answer, "summary": summary}
+        state["times"] = {**state["times"], **_measure(project, wanted, state["times"])}
+    return {**state, "summary": summary}
 
 
 def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None, list[str]]:
@@ -190,10 +153,7 @@ def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None
         by_op.setdefault(op, []).extend(each for spec in specs for each in variants_of(spec, targets))
     variants = list(dict.fromkeys(each for every in by_op.values() for each in every))
     store = Store.open()
-    try:
-        outcomes: list[Outcome] = build_variants(variants, store) if variants else []
-    except typer.Exit as ended:  # by `Standby.end`
-        raise SystemExit(ended.exit_code) from None
+    outcomes = build_variants(variants, store) if variants else []
     by_variant = {outcome.variant: outcome for outcome in outcomes}
     artifacts = {
         op: [a.path for each in every if (a := by_variant[each].artifact) is not None] for op, every in by_op.items()
