@@ -30,11 +30,9 @@ def mv(
     project = find_project()
     move = plan_rename(project, op, new, force=force)
     if dry_run:
-        origins = {after: before for before, after in move.moved if after is not None}
-        console.say(move.files.diff(origins).rstrip("\n"))
+        console.say(move.files.diff({after: before for before, after in move.moved.items()}).rstrip("\n"))
         console.say()
-    for before, after in move.moved:
-        assert after is not None  # it is renamed
+    for before, after in move.moved.items():
         console.say(f"{text.path(before)} -> {text.path(after)}")
     for file in move.files.files:
         if file.edits:

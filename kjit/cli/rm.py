@@ -30,7 +30,7 @@ def rm(
 
     project = find_project()
     move = plan_removal(project, op, force=force)
-    for path, _ in move.moved:
+    for path in move.moved:
         console.say(text.path(path))
     print_mentions(move, project, op)
     if dry_run:
@@ -49,10 +49,10 @@ def print_mentions(move: Move, project: Project, op: str) -> None:
     shown = 10
     if move.mentions:
         console.note(f"Other mentions of {op}, which stay unchanged:")
-    for each in move.mentions[:shown]:
-        console.note(f"  {project.display(each.path)}:{each.line}: {each.text}")
+    for path, line, written in move.mentions[:shown]:
+        console.note(f"  {project.display(path)}:{line}: {written}")
     if len(move.mentions) > shown:
         console.note(f"  and {len(move.mentions) - shown} more lines")
-    for folder in move.bundles:
-        name = project.display(folder)
+    if move.bundle is not None:
+        name = project.display(move.bundle)
         console.note(f"The bundle {name} has modules of {op}: `kjit build --out {name} --only` removes them.")

@@ -25,7 +25,7 @@ def test_it_says_what_was_written_and_what_to_change(kjit_new: Run, tmp_path: Pa
     kernels = ["kernels/csrc/scale.h", "kernels/csrc/scale.cuh", "kernels/csrc/scale.cpp"]
     files = [*kernels, "kernels/scale.py", "tests/test_scale.py"]
     assert set(files) <= set(done.stdout.splitlines())
-    assert "pytest tests/test_scale.py" in done.stdout
+    assert "kjit test scale" in done.stdout
     places = [line.strip().rsplit(":", 1) for line in done.stdout.splitlines() if line.startswith("  ")]
     assert [file for file, _ in places] == [files[0], files[-1]]
     for file, line in places:
