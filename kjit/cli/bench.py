@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kjit import env
-from kjit.cli import complete, console
+from kjit.cli import console
+from kjit.cli.options import Ops
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
 
 
 def bench(
-    ops: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
-    ] = None,
+    ops: Ops = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON (also the format of --baseline).")
     ] = False,

@@ -6,16 +6,17 @@ from typing import Annotated
 
 import typer
 
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
 from kjit.cli.confirm import confirm
+from kjit.cli.options import Op, Yes
 from kjit.cli.rm import print_mentions
 
 
 def mv(
-    op: Annotated[str, typer.Argument(help="The op.", autocompletion=complete.ops)],
+    op: Op,
     new: Annotated[str, typer.Argument(help="Its new name.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the files and a diff.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     force: Annotated[bool, typer.Option("--force", help="Also change files that git cannot restore.")] = False,
 ) -> None:
     """Rename an op: its files, definitions and imports.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kjit import env
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import JsonNumbers, Op
 from kjit.errors import KjitError, ToolchainError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def profile(
-    op: Annotated[str, typer.Argument(help="The op.", autocompletion=complete.ops)],
+    op: Op,
     point: Annotated[
         str | None,
         typer.Option(
@@ -30,7 +31,7 @@ def profile(
         ),
     ] = None,
     torch: Annotated[bool, typer.Option("--torch", help="Write a trace of PyTorch's profiler, for Perfetto.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    json: JsonNumbers = False,
 ) -> None:
     """Profile one call of an op with Nsight Compute.
 

@@ -11,6 +11,7 @@ import typer
 
 from kjit import env
 from kjit.cli import console, text
+from kjit.cli.options import Json, Timeout
 from kjit.errors import KjitError, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ _Ops = Annotated[
     list[str] | None, typer.Option("--op", metavar="NAME", help="Only calls of this op; may be given several times.")
 ]
 _Sim = Annotated[bool, typer.Option("--sim", help="Make calls on a GPU in the simulator, even if there is a GPU.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _SHOWN_LAST = 3
 _TEST = '''"""The calls that `kjit replay sanitize` makes."""
@@ -59,7 +59,7 @@ class TestReplayed:
 
 
 @replay_app.command("test")
-def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: _Json = False) -> None:
+def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: Json = False) -> None:
     """Make the calls, and compare the results with the reference.
 
     The reference is in the op's test, tests/test_<module>.py of this project: that of its class OpTest, or in the
@@ -88,7 +88,7 @@ def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: _Json = False
 
 
 @replay_app.command("bench")
-def bench(paths: _Paths, ops: _Ops = None, json: _Json = False) -> None:
+def bench(paths: _Paths, ops: _Ops = None, json: Json = False) -> None:
     """Time the calls.
 
     They have their recorded shapes and strides, and the reference in the op's test is timed as well.
@@ -123,10 +123,8 @@ def sanitize(
         typer.Option("--tool", metavar="NAME", help="memcheck, racecheck, initcheck, synccheck; default: memcheck."),
     ] = None,
     sim: _Sim = False,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="The time limit of a tool, like 90s or 10m.")
-    ] = "5m",
-    json: _Json = False,
+    timeout: Timeout = "5m",
+    json: Json = False,
 ) -> None:
     """Make the calls under compute-sanitizer.
 

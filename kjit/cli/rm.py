@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
 from kjit.cli.confirm import confirm
+from kjit.cli.options import Op, Yes
 
 if TYPE_CHECKING:
     from kjit.project import Project
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def rm(
-    op: Annotated[str, typer.Argument(help="The op to remove.", autocompletion=complete.ops)],
+    op: Op,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     force: Annotated[bool, typer.Option("--force", help="Also remove files that git cannot restore.")] = False,
 ) -> None:
     """Remove an op: wrapper, kernels, test and benchmark.

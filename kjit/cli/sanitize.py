@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kjit import env
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import Json, Timeout, known_ops
 from kjit.errors import KjitError, ToolchainError, UsageError
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ _APPENDED = "NVCC_APPEND_FLAGS"  # nvcc's own variable, and so part of the key
 def sanitize(
     ops: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="OP", help="Only these ops; default: all that have a test.", autocompletion=complete.ops
-        ),
+        typer.Argument(metavar="OP", help="Only these ops; default: all that have a test.", autocompletion=known_ops),
     ] = None,
     tool: Annotated[
         list[str] | None,
@@ -47,10 +46,8 @@ def sanitize(
         str | None,
         typer.Option("--tests", "-k", metavar="EXPRESSION", help="Only tests that match, as with pytest -k."),
     ] = None,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="The time limit of a tool, like 90s or 10m.")
-    ] = "5m",
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    timeout: Timeout = "5m",
+    json: Json = False,
 ) -> None:
     """Run the tests of ops under compute-sanitizer.
 

@@ -11,13 +11,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
 
 from kjit import env
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import Check, Ops, Sim
 from kjit.errors import KjitError, ToolchainError, UsageError
 from kjit.spec import Spec, Target
 
@@ -59,14 +60,9 @@ class Command(TyperCommand):
 
 def test(
     context: typer.Context,
-    ops: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
-    ] = None,
-    sim: Annotated[
-        bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, even if there is a GPU.")
-    ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Run them in the simulator with its checks.")] = False,
+    ops: Ops = None,
+    sim: Sim = False,
+    check: Check = False,
 ) -> None:
     """Run the tests of ops with pytest.
 

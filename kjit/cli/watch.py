@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kjit import env
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import Check, Ops, Sim
 from kjit.errors import KjitError
 
 if TYPE_CHECKING:
@@ -29,17 +30,12 @@ _LONG = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_
 
 
 def watch(
-    ops: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
-    ] = None,
+    ops: Ops = None,
     bench: Annotated[
         bool, typer.Option("--bench", help="Run the benchmarks too, and compare with the times before the change.")
     ] = False,
-    sim: Annotated[
-        bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, even if there is a GPU.")
-    ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Run them in the simulator with its checks.")] = False,
+    sim: Sim = False,
+    check: Check = False,
 ) -> None:
     """Build and test ops whenever one of their files is saved.
 

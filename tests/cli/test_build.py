@@ -78,8 +78,7 @@ class TestBuilding:
         kjit("build", "-j1")
         (project / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
         shown = on_terminal([sys.executable, "-m", "kjit", "build", "-j1"], project)
-        assert re.search(r"building .*0/2 +\d+ s, about \d+ s left", shown)
-        assert re.search(r"  answer<[12]> cpu .*\d+ s of about \d+ s", shown)
+        assert re.search(r"0/2 0:00:\d\d answer<[12]> cpu, about \d+ s left", shown)
 
     @pytest.mark.parametrize("environment", [{"CI": "true"}, {"TERM": "dumb"}], ids=["CI", "dumb"])
     def test_a_terminal_that_nobody_looks_at_or_that_is_dumb_shows_a_line_a_step(
@@ -90,14 +89,6 @@ class TestBuilding:
         assert "[2/2] built answer<2> cpu in " in shown
         assert "building" not in shown
 
-    def test_a_pipe_that_wants_colours_gets_lines_and_a_whole_table(self, kjit: Kjit) -> None:
-        done = kjit("build", "-j1", FORCE_COLOR="1", COLUMNS="20")
-        assert done.stderr.splitlines()[0] == "compiling answer<1> cpu: it was never built here"
-        assert "\x1b" not in done.stderr
-        table = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout).splitlines()
-        assert table[0].split() == ["variant", "target", "state", "seconds", "size"]
-        assert [line.split()[0] for line in table[1:]] == ["answer<1>", "answer<2>"]
-
     @pytest.mark.parametrize("options", [[], ["--dry-run"]])
     def test_a_pipe_shows_the_same_table_with_colours_and_without(
         self, kjit: Kjit, options: list[str], monkeypatch: pytest.MonkeyPatch
@@ -106,22 +97,9 @@ class TestBuilding:
         monkeypatch.setenv("TERM", "xterm-256color")
         if not options:
             kjit("build")  # seconds differ
-        colored, plain = kjit("build", *options, FORCE_COLOR="1").stdout, kjit("build", *options).stdout
+        colored, plain = (kjit("build", *options, COLUMNS="20", **more).stdout for more in ({"FORCE_COLOR": "1"}, {}))
         assert "\x1b" in colored
-        assert plain.splitlines() == [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", colored).splitlines()]
-
-    @pytest.mark.parametrize("columns", [30, 60, 80])
-    def test_a_narrow_terminal_cuts_nothing_off_a_table(self, tmp_path: Path, columns: int) -> None:
-        script = (
-            "from kjit.cli import text\n"
-            "table = text.table(('variant', 'target'), ('registers', 'shared memory'), ('why',))\n"
-            "table.add_row('silu_and_mul<bf16_t,true>', 'cuda:sm_90a', '32', '48.0 KiB', 'its source changed ' * 4)\n"
-            "text.print_table(table)\n"
-        )
-        lines = on_terminal([sys.executable, "-c", script], tmp_path, COLUMNS=str(columns)).splitlines()
-        assert lines[0].split() == ["variant", "target", "registers", "shared", "memory", "why"]
-        assert lines[1].split()[:5] == ["silu_and_mul<bf16_t,true>", "cuda:sm_90a", "32", "48.0", "KiB"]
-        assert " ".join(" ".join(lines[1:]).split()).count("its source changed") == 4
+        assert plain == re.sub(r"\x1b\[[0-9;]*m", "", colored)
 
     def test_only_the_ops_that_are_named(self, kjit: Kjit, add: Callable[[str], None]) -> None:
         add("other")

@@ -6,7 +6,6 @@ import os
 import shlex
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,52 +153,6 @@ def test_a_reader_that_leaves_is_no_error() -> None:
     with os.fdopen(writing, "wb") as nobody_reads:
         done = subprocess.run([SCRIPT, "--help"], stdout=nobody_reads, stderr=subprocess.PIPE, text=True, check=False)
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_what_is_written_to_a_closed_stream_goes_nowhere(closing: str, tmp_path: Path) -> None:
-    script = f"{STARTED} cache size {closing}; echo $? >status; {STARTED} cache ls --json {closing}; echo $? >>status"
-    done = subprocess.run(
-        ["/bin/sh", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "KJIT_CACHE_DIR": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (tmp_path / "status").read_text() == "0\n0\n"
-    assert done.stderr == ""
-    assert ("0 artifacts" in done.stdout) == (closing == "2>&-")
-
-
-@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_no_file_gets_the_number_of_a_closed_stream(closing: str, tmp_path: Path) -> None:
-    code = """
-    import os
-    import subprocess
-    import sys
-
-    from kjit.cli import _open_closed_streams
-
-    _open_closed_streams()
-    file = os.open("file", os.O_RDWR | os.O_CREAT)
-    os.set_inheritable(file, True)
-    os.write(1, b"x")
-    os.write(2, b"x")
-    status = subprocess.call("read x; echo x && echo x >&2", shell=True, close_fds=False)
-    print(sys.stdin.read(), flush=True)
-    print(file=sys.stderr, flush=True)
-    os.write(file, b"%d %d" % (file > 2, status))
-    """
-    (tmp_path / "code.py").write_text(textwrap.dedent(code))
-    subprocess.run(
-        ["/bin/sh", "-c", f"{shlex.quote(sys.executable)} code.py {closing}"],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    assert (tmp_path / "file").read_text() == "1 0"
 
 
 def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
