@@ -36,8 +36,8 @@ def profile(
     """Profile one call of an op with Nsight Compute.
 
     Measures a call of its benchmark, and summarises what limits it. The full report is kept in .kjit/profile, for
-    Nsight Compute's GUI, with a roofline plot if matplotlib is installed. If the GPU's counters cannot be read, the
-    launch is taken from PyTorch's profiler and the time from the benchmark.
+    Nsight Compute's GUI. If the GPU's counters cannot be read, the launch is taken from PyTorch's profiler and the time
+    from the benchmark.
     """
     from kjit import profiling
     from kjit.bench import collect, counters
@@ -76,9 +76,6 @@ def profile(
     for launch in launches:
         for line in counters.describe_launch(launch):
             console.say(line)
-    picture = folder / f"{op}-roofline.png"
-    if counters.draw_roofline(chosen.label, launches, picture):
-        console.say(f"roofline: {text.path(picture)}")
     console.say(f"report: {text.path(report)}")
 
 
