@@ -102,28 +102,22 @@ def bench(
         measured.failures[:0] = failures
         if revision is not None:
             revision.bring([project.benchmarks_dir, project.tests_dir], project)
-            samples = repeat.alternate(
+        if revision is not None or wanted > 1:
+            what = "run {} of {}, in a process of its own"
+            if revision is not None:
+                what = f"pair {{}} of {{}}: this and {against}, in processes of their own"
+            samples = repeat.repeat(
                 measured,
                 project,
-                revision.project,
                 files,
                 wanted,
                 is_quick=quick,
-                on_run=lambda run: console.note(
-                    f"pair {run} of {wanted}: this and {against}, in processes of their own"
-                ),
+                then=None if revision is None else revision.project,
+                on_run=lambda run: console.note(what.format(run, wanted)),
             )
+        if revision is not None:
             hardware = {device.device: device.name for device in measured.hardware}
             known = compare.Baseline(Path(revision.name), hardware, samples)
-    if wanted > 1 and against is None:
-        repeat.repeat(
-            measured,
-            project,
-            files,
-            wanted,
-            is_quick=quick,
-            on_run=lambda run: console.note(f"run {run} of {wanted}, in a process of its own"),
-        )
     if not quick and env.simulation() is None:
         _keep(measured, project)
     comparisons = compare.compare(measured, known, allowed) if known is not None and known.samples else []
@@ -138,8 +132,7 @@ def bench(
     else:
         grids = report.grids(measured)
         if known is not None:
-            grid = report.against_grid if against is not None else report.comparison_grid
-            grids.append(grid(comparisons, str(known.path)))
+            grids.append(report.comparison_grid(comparisons, str(known.path), judged=against is None))
         for line in report.hardware_lines(measured):
             console.say(line)
         if markdown:

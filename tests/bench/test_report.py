@@ -131,7 +131,7 @@ def test_a_comparison_begins_with_the_slowest(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     path.write_text(json.dumps(to_json(sampled(run()))))
     slower = sampled(run(("n / 1000", "n / 1000 * (2 if n == 2000 and provider == 'kjit' else 1)")))
-    grid = comparison_grid(compare(slower, read_baseline(path), 0.05), str(path))
+    grid = comparison_grid(compare(slower, read_baseline(path), 0.05), str(path), judged=True)
     assert [row[3:] for row in grid.rows] == [
         ("+100.0%", "+98.0% to +102.0%", "slower"),
         ("+0.0%", "-1.0% to +1.0%", "ok"),
