@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -222,17 +221,5 @@ def _write(path: Path, text: str, force: bool) -> str:
             return "unchanged"
         if not force:
             return "kept"
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text.encode(errors="surrogateescape"))  # names with bytes outside of the locale's encoding
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise
-    except OSError as error:
-        error.filename = str(path)  # not the temporary name
-        raise
+    path.write_bytes(text.encode(errors="surrogateescape"))  # names with bytes outside of the locale's encoding
     return "written"

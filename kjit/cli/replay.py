@@ -15,7 +15,7 @@ from kjit.cli.options import Json, Timeout
 from kjit.errors import KjitError, UsageError
 
 if TYPE_CHECKING:
-    from kjit.replay import Call, Outcome, Replay, Timing
+    from kjit.replay import Call, Outcome, Replay
 
 replay_app = typer.Typer(
     help="Test, time or sanitize calls recorded with KJIT_RECORD.",
@@ -68,6 +68,8 @@ def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: Json = False)
 
     Exit status 1: a call differs or fails, or a file cannot be read.
     """
+    from kjit.replay import last_calls
+
     calls, errors, again = _begin(paths, ops, sim)
     outcomes: list[Outcome] = []
     for call in calls:
@@ -77,13 +79,16 @@ def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: Json = False)
             break
     if json:
         rows = [{"state": each.state, "detail": each.detail, **_to_json(each.call)} for each in outcomes]
-        console.print_json({"calls": rows, "unreadable": [error.message for error in errors]})
+        _print_json(rows, errors)
     else:
-        text.print_rows(("op", "tensors", "result"), [_row(each.call, each.state) for each in outcomes])
+        text.print_rows(
+            ("op", "tensors", "result"), [(each.call.name, each.call.shapes(), each.state) for each in outcomes]
+        )
         for each in outcomes:
             if each.detail:
                 console.print_error(f"{each.call.name} {each.state}: {each.detail}", f"the call is {each.call.file}")
-        _tell_last(paths)
+        for process, name in [each for path in paths for each in last_calls(path)][-_SHOWN_LAST:]:
+            console.note(f"The last call of process {process} is {name}.")
     _end(errors, failed=any(each.state in ("differs", "failed") for each in outcomes) or len(outcomes) < len(calls))
 
 
@@ -104,10 +109,18 @@ def bench(paths: _Paths, ops: _Ops = None, json: Json = False) -> None:
             {"us": each.median, "reference_us": each.reference, "error": each.error or None, **_to_json(each.call)}
             for each in timings
         ]
-        console.print_json({"calls": rows, "unreadable": [error.message for error in errors]})
+        _print_json(rows, errors)
     else:
         header = ("op", "tensors", "us", "reference us")
-        text.print_rows(header, [(*_row(each.call), *_times(each)) for each in timings], header[2:])
+        found = [
+            (
+                each.call.name,
+                each.call.shapes(),
+                *("-" if t is None else f"{t:.2f}" for t in (each.median, each.reference)),
+            )
+            for each in timings
+        ]
+        text.print_rows(header, found, header[2:])
         for each in timings:
             if each.error:
                 console.print_error(f"{each.call.name}: {each.error}", f"the call is {each.call.file}")
@@ -167,7 +180,7 @@ def sanitize(
             print_run(run, limit)
     if json:
         console.print_json([run_to_json(run) for run in runs])
-    _end(errors, failed=any(run.findings or run.failed or run.timed_out or run.status for run in runs))
+    _end(errors, failed=not all(run.is_clean for run in runs))
 
 
 def _begin(paths: list[Path], ops: list[str] | None, sim: bool) -> tuple[list[Call], list[KjitError], Replay]:
@@ -189,20 +202,9 @@ def _end(errors: list[KjitError], *, failed: bool) -> None:
         raise typer.Exit(1)
 
 
-def _row(call: Call, *more: str) -> tuple[str, ...]:
-    return (call.name, call.shapes(), *more)
-
-
-def _times(timing: Timing) -> tuple[str, ...]:
-    return tuple("-" if time is None else f"{time:.2f}" for time in (timing.median, timing.reference))
+def _print_json(rows: list[dict[str, object]], errors: list[KjitError]) -> None:
+    console.print_json({"calls": rows, "unreadable": [error.message for error in errors]})
 
 
 def _to_json(call: Call) -> dict[str, object]:
     return {"file": str(call.file), "op": call.op, "name": call.name, "arguments": call.document["arguments"]}
-
-
-def _tell_last(paths: list[Path]) -> None:
-    from kjit import replay
-
-    for process, name in [each for path in paths for each in replay.last_calls(path)][-_SHOWN_LAST:]:
-        console.note(f"The last call of process {process} is {name}.")

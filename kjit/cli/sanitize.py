@@ -106,7 +106,7 @@ def sanitize(
             raise KjitError(f"no test ran ({text.path(run.report)}).", hint="-k may leave all of them out")
     if json:
         console.print_json([run_to_json(run) for run in runs])
-    if any(run.findings or run.failed or run.timed_out or run.status for run in runs):
+    if not all(run.is_clean for run in runs):
         raise typer.Exit(1)
 
 
@@ -155,13 +155,14 @@ def require_sanitizer() -> None:
 
 def environment_of(project: Project, *, simulated: bool) -> dict[str, str]:
     """The environment of the tests. The flag for nvcc is also set for this process, which builds their modules."""
+    from kjit.cli.test import environment_of as tests_environment
+
     if simulated:
         os.environ[env.SIM] = "check"
     else:
         os.environ[_APPENDED] = f"{os.environ.get(_APPENDED, '')} -lineinfo".strip()
         os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-    path = os.pathsep.join(filter(None, [str(project.import_root), os.environ.get("PYTHONPATH", "")]))
-    return {**os.environ, "PYTHONPATH": path}
+    return tests_environment(project)
 
 
 def _kernels(built: Sequence[Built]) -> list[str]:
