@@ -146,24 +146,6 @@ def test_a_pyproject_that_cannot_be_used_is_an_error_with_its_line(tmp_path: Pat
         find_project(tmp_path)
 
 
-def test_ops_are_the_public_modules_of_the_package(tmp_path: Path) -> None:
-    project = find_project(write(tmp_path))
-    assert project.ops() == []
-    for name in ("scale", "bump_", "__init__", "_shared"):
-        add_wrapper(project, name)
-    (project.package_dir / "notes.txt").touch()
-    (project.package_dir / "not-a-module.py").touch()
-    assert project.ops() == ["bump_", "scale"]
-
-
-def test_no_named_op_means_all(tmp_path: Path) -> None:
-    project = find_project(write(tmp_path))
-    add_wrapper(project, "a")
-    add_wrapper(project, "b")
-    assert project.check_ops([]) == ["a", "b"]
-    assert project.check_ops(["b", "b"]) == ["b"]
-
-
 def test_a_wrapper_is_imported_from_the_project(tmp_path: Path) -> None:
     project = find_project(write(tmp_path, '[tool.kjit]\npackage = "imported_kernels"\n'))
     add_wrapper(project, "answer", "VALUE = 42\n")
@@ -198,13 +180,6 @@ def test_a_wrapper_that_cannot_be_imported_is_an_error_with_its_line(
     add_wrapper(project, "bad", source)
     with pytest.raises(KjitError, match=message):
         project.import_wrapper("bad")
-
-
-def test_ctrl_c_during_an_import_is_no_error_of_the_wrapper(tmp_path: Path) -> None:
-    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "interrupted_kernels"\n'))
-    add_wrapper(project, "slow", "raise KeyboardInterrupt\n")
-    with pytest.raises(KeyboardInterrupt):
-        project.import_wrapper("slow")
 
 
 @pytest.mark.parametrize("taken_has_the_op", [False, True])

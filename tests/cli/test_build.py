@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 from forked import Forks
 
-from kjit.cli import interrupts
 from kjit.cli.interrupts import ended_by_signals
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain import cpu
@@ -63,11 +62,6 @@ class TestBuilding:
             assert done.stderr.splitlines()[-1] == "False"
         assert states(kjit("build")) == {"answer<1>": "hit", "answer<2>": "hit"}
 
-    def test_the_table_says_variant_target_state_seconds_and_size(self, kjit: Kjit) -> None:
-        header, row, _ = kjit("build").stdout.splitlines()
-        assert header.split() == ["variant", "target", "state", "seconds", "size"]
-        assert row.split()[:3] == ["answer<1>", "cpu", "built"]
-
     def test_in_a_pipe_each_step_is_a_line_with_its_number(self, kjit: Kjit) -> None:
         lines = kjit("build", "-j1").stderr.splitlines()
         assert lines[0] == "compiling answer<1> cpu: it was never built here"
@@ -100,16 +94,6 @@ class TestBuilding:
         colored, plain = (kjit("build", *options, COLUMNS="20", **more).stdout for more in ({"FORCE_COLOR": "1"}, {}))
         assert "\x1b" in colored
         assert plain == re.sub(r"\x1b\[[0-9;]*m", "", colored)
-
-    def test_only_the_ops_that_are_named(self, kjit: Kjit, add: Callable[[str], None]) -> None:
-        add("other")
-        assert set(states(kjit("build", "other"))) == {"other<1>", "other<2>"}
-
-    def test_what_was_built_is_what_a_program_loads(self, kjit: Kjit, project: Path, forked: Forks) -> None:
-        kjit("build")
-        script = "from kernels.answer import _module; print(_module(2, device='cpu').answer())"
-        done = forked.run(script, cwd=project, KJIT_NO_COMPILE="1")
-        assert (done.stdout, done.stderr) == ("42\n", "")
 
     @pytest.mark.nvcc
     def test_several_architectures_need_no_gpu(self, kjit: Kjit, project: Path) -> None:
@@ -175,12 +159,6 @@ def test_the_simulator_is_a_target_of_its_own(kjit: Kjit, project: Path) -> None
     assert (variant["target"], variant["state"], variant["kernels"]) == ("sim", "built", [])
     assert [entry["target"] for entry in json.loads(kjit("cache", "ls", "--json").stdout)] == ["sim"]
     assert kjit("build", "answer", "--target", "sim").returncode == 2
-
-
-def test_the_compiler_of_cuda_sources_is_one_of_two(kjit: Kjit) -> None:
-    done = kjit("build", "--cuda-compiler", "clang")
-    assert done.returncode == 2
-    assert "--cuda-compiler is 'clang'." in done.stderr
 
 
 class TestBundle:
@@ -262,10 +240,6 @@ class TestBundle:
         (project / "kernels" / "other.py").unlink()
         done = kjit("build", "--out", "ship")
         assert re.search(r"No wrapper declares other.* any longer; --only removes that\.", done.stderr)
-
-    def test_only_is_for_a_bundle(self, kjit: Kjit) -> None:
-        done = kjit("build", "--only")
-        assert (done.returncode, "name its folder with --out" in done.stderr) == (2, True)
 
     def test_a_dry_run_writes_nothing(self, kjit: Kjit, project: Path) -> None:
         done = kjit("build", "--out", "ship", "--dry-run")
@@ -364,19 +338,6 @@ class TestDryRun:
         ]
         assert list(Store.open(cache_dir).entries()) == []
 
-    def test_it_names_the_header_that_changed(self, kjit: Kjit, project: Path) -> None:
-        kjit("build")
-        assert states(kjit("build", "--dry-run")) == {"answer<1>": "hit", "answer<2>": "hit"}
-        (project / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
-        assert "csrc/answer.h changed" in kjit("build", "--dry-run").stdout
-
-    def test_a_name_in_brackets_is_printed_unchanged(self, kjit: Kjit, project: Path) -> None:
-        (project / "csrc" / "answer.h").write_text('#include "[b].h"\n')
-        (project / "csrc" / "[b].h").write_text("#define ANSWER 42\n")
-        kjit("build")
-        (project / "csrc" / "[b].h").write_text("#define ANSWER 43\n")
-        assert "csrc/[b].h changed" in kjit("build", "--dry-run").stdout
-
 
 class TestJson:
     def test_it_has_everything_about_each_variant(self, kjit: Kjit) -> None:
@@ -432,13 +393,6 @@ class TestFailures:
             "other<2>": "built",
         }
 
-    def test_the_same_error_in_two_variants_is_shown_once(self, kjit: Kjit, project: Path) -> None:
-        (project / "csrc" / "answer.h").write_text("#define ANSWER oops\n")
-        stderr = kjit("build").stderr
-        assert stderr.count("does not compile") == 2
-        assert stderr.count("'oops'") == 1
-        assert stderr.count("(as above)") == 1
-
     def test_an_error_that_two_variants_reach_in_other_ways_is_shown_once(self, kjit: Kjit, project: Path) -> None:
         (project / "kernels" / "answer.py").write_text(
             "import kjit\nfrom pathlib import Path\n"
@@ -464,12 +418,6 @@ class TestFailures:
         assert "no_such_module" in done.stderr
         assert states(done) == {"answer<1>": "built", "answer<2>": "built"}
 
-    def test_an_unknown_op_is_wrong_usage(self, kjit: Kjit) -> None:
-        done = kjit("build", "answr")
-        assert done.returncode == 2
-        assert "there is no op 'answr'" in done.stderr
-        assert "did you mean answer?" in done.stderr
-
     @pytest.mark.parametrize(
         ("arguments", "sentence"),
         [
@@ -487,14 +435,6 @@ class TestFailures:
         assert done.returncode == 2
         assert sentence in done.stderr
 
-    def test_an_architecture_without_a_cuda_compiler_is_an_error(self, kjit: Kjit, project: Path) -> None:
-        (project / "kernels" / "gpu.py").write_text(
-            "import kjit\n@kjit.module()\ndef _gpu():\n    return kjit.Spec('gpu', cuda_files=['/x/gpu.cuh'])\n"
-        )
-        done = kjit("build", "gpu", "--arch", "9.0a", KJIT_CUDA_HOME=str(project))
-        assert done.returncode == 1
-        assert "there is no bin/nvcc in it" in done.stderr
-
     def test_no_compiler_is_an_error_that_says_how_to_get_one(self, kjit: Kjit) -> None:
         done = kjit("build", PATH="/nonexistent", CXX="")
         assert done.returncode == 1
@@ -505,12 +445,6 @@ class TestFailures:
         done = kjit("build")
         assert (done.returncode, done.stdout) == (0, "")
         assert "Nothing to build" in done.stderr
-
-    def test_outside_a_project_it_is_wrong_usage(self, kjit: Kjit, project: Path) -> None:
-        (project / "pyproject.toml").unlink()
-        done = kjit("build")
-        assert done.returncode == 2
-        assert "pyproject.toml" in done.stderr
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -589,46 +523,6 @@ def test_a_second_signal_does_not_break_off_what_the_first_asked_for(
     assert (process.returncode, rest) == (130, "Interrupted. Finished artifacts are kept.\n")
     assert list((cache_dir / LAYOUT / "staging").iterdir()) == []
     assert [pid for pid in os.listdir("/proc") if pid.isdecimal() and works_in(pid, cache_dir)] == []
-
-
-def test_a_further_signal_is_heard_where_the_first_one_ended_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ended_by_signals() as cancel:
-        assert not cancel.is_set()
-        with contextlib.suppress(KeyboardInterrupt):  # as Python does in a `__del__`
-            signal.raise_signal(signal.SIGTERM)
-        assert cancel.is_set()
-        signal.raise_signal(signal.SIGTERM)  # too early: the compilers may be ending still
-        monkeypatch.setattr(interrupts, "_DEAF_S", 0.0)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGTERM)
-
-
-@pytest.mark.parametrize(("number", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_whose_exception_python_drops_ends_the_build(project: Path, number: str, status: int) -> None:
-    let_compilers_wait(project)
-    code = f"""
-    import signal
-    from kjit.cli import main
-
-    class Last:
-        def __del__(self) -> None:
-            signal.raise_signal(signal.{number})
-            signal.getsignal(signal.{number})  # by now the handler has raised
-
-    signal.signal(signal.SIGALRM, lambda *_: Last() and None)
-    main()
-    """
-    with start_build(code, project) as process:
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("compiling answer<")
-        process.send_signal(signal.SIGALRM)
-        try:
-            _, rest = process.communicate(timeout=_DEADLINE_S)
-        finally:
-            process.kill()
-    assert re.match("Exception ignored (in:|while calling deallocator) <function Last.__del__", rest)
-    assert "KeyboardInterrupt" in rest
-    assert process.returncode == status
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:

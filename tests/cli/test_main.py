@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shlex
 import subprocess
@@ -14,7 +13,6 @@ import typer
 
 import kjit
 from kjit import cli
-from kjit.cli import explain_usage
 from kjit.errors import CompileError, KjitError, UsageError
 
 COMMANDS = tuple(typer.main.get_command(cli.app).commands)
@@ -73,10 +71,6 @@ def test_the_version_is_that_of_the_package() -> None:
     assert _run(SCRIPT, "--version").stdout == f"kjit {kjit.__version__}\n"
 
 
-def test_python_dash_m_kjit_is_the_same_program() -> None:
-    assert _run(sys.executable, "-m", "kjit", "--version").stdout == f"kjit {kjit.__version__}\n"
-
-
 @pytest.mark.parametrize(
     ("args", "message", "command"),
     [
@@ -121,30 +115,6 @@ def test_what_was_probably_meant_is_the_hint(kjit_here: Kjit, args: list[str], m
     done = kjit_here(*args)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: {message}\nhint: {hint}\n"
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("No such command 'x'. Did you mean 'y'?", ("no such command 'x'.", "did you mean y?")),
-        ("No such command 'x'. Did you mean one of: 'y', 'z'?", ("no such command 'x'.", "did you mean y or z?")),
-        ("No such command 'x'. (Did you mean one of: 'y', 'z'?)", ("no such command 'x'.", "did you mean y or z?")),
-        ("No such option: --a. Did you mean --b?", ("no such option: --a.", "did you mean --b?")),
-        ("No such option: --a (Possible options: --b, --c).", ("no such option: --a.", "did you mean --b or --c?")),
-        ("No such option: --a", ("no such option: --a.", "`kjit --help` shows its usage")),
-    ],
-)
-def test_a_guess_of_any_version_of_click_becomes_the_hint(message: str, expected: tuple[str, str]) -> None:
-    assert explain_usage(message, "kjit") == expected
-
-
-def test_an_error_of_kjit_is_a_sentence_and_a_hint_without_a_traceback(kjit_here: Kjit) -> None:
-    done = kjit_here("bench")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    error, hint = done.stderr.splitlines()
-    assert error.startswith("error: there is no project here")
-    assert hint == "hint: `kjit init` makes a project in this folder"
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
@@ -244,8 +214,3 @@ def test_every_kind_of_error_has_its_sentence_and_status(
         cli.main()
     assert leaving.value.code == status
     assert capsys.readouterr().err == shown
-
-
-def test_json_goes_to_stdout_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.console.print_json({"a": "[red]"})
-    assert json.loads(capsys.readouterr().out) == {"a": "[red]"}

@@ -32,14 +32,6 @@ def test_it_says_what_was_written_and_what_to_change(kjit_new: Run, tmp_path: Pa
         assert "x * alpha" in (tmp_path / file).read_text().splitlines()[int(line) - 1]
 
 
-def test_a_project_made_on_the_way_is_said_in_one_line(kjit_new: Run, tmp_path: Path) -> None:
-    done = kjit_new("scale")
-    assert [line for line in done.stderr.splitlines() if "no project" in line] == [
-        f"note: there was no project here, so {tmp_path} has become one (as `kjit init` would)"
-    ]
-    assert kjit_new("other").stderr == ""
-
-
 def test_a_dry_run_shows_the_tree_and_a_diff_and_writes_nothing(kjit_new: Run, tmp_path: Path) -> None:
     done = kjit_new("scale", "--dry-run")
     assert done.returncode == 0

@@ -60,13 +60,6 @@ def test_the_tests_of_an_op_run_from_any_folder_of_the_project(kjit_test: Run) -
         assert "test_bad.py" not in done.stdout
 
 
-def test_without_an_op_all_that_have_a_test_run(kjit_test: Run) -> None:
-    done = kjit_test()
-    assert done.returncode == 1
-    assert "1 failed, 3 passed" in done.stdout
-    assert done.stderr == "without a test: bare\n"
-
-
 def test_what_follows_two_dashes_is_for_pytest(kjit_test: Run) -> None:
     done = kjit_test("bad", "--", "-k", "not value", "-q", "--", "-p")
     assert done.returncode == 2  # pytest takes the second `--`, and for a file what follows
@@ -124,14 +117,6 @@ def test_an_op_may_be_named_like_a_module_of_python(kjit_test: Run, project: Pat
     for folder in (".", "src/ops"):
         done = kjit_test("copy", "--", "-q", folder=folder)
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_projects_root_can_be_imported_from(kjit_test: Run, project: Path) -> None:
-    """As with `python -m pytest` there."""
-    (project / "helpers.py").write_text("VALUE = 1\n")
-    (project / "tests" / "test_good.py").write_text("from helpers import VALUE\n\ndef test_value(): assert VALUE\n")
-    for folder in (".", "src/ops"):
-        assert kjit_test("good", folder=folder).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,3 @@ def test_a_configured_pytest_is_not_configured_again(tmp_path: Path, name: str, 
     (tmp_path / name).write_text(text)
     init(tmp_path)
     assert "pythonpath" not in (tmp_path / "pyproject.toml").read_text()
-
-
-def test_a_file_is_no_place_for_a_project(tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
-    with pytest.raises(UsageError, match="is a file"):
-        scaffold_project(tmp_path / "x")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import json
 import platform
 import re
 import subprocess
@@ -241,11 +240,6 @@ def test_the_cpp_compiler_has_no_warning_of_large_sizes(project: Path) -> None:
     check_together(project, PLANES, "cpu")
 
 
-@pytest.mark.nvcc
-def test_nvcc_has_no_warning_of_large_sizes(project: Path) -> None:
-    check_together(project, PLANES, "cuda")
-
-
 @pytest.mark.parametrize("level", [None, "x86-64-v3"])
 def test_the_optimiser_has_no_warning(project: Path, level: str | None) -> None:
     """Some only come up where loops are unrolled; halves are converted in ways of their own."""
@@ -407,13 +401,6 @@ def agree_in_random_cases(
     assert len(re.findall(rf"^\w+: {cases} cases, 0 failed$", done.stdout, re.MULTILINE)) == ops
 
 
-def test_the_fuzzer_refuses_an_op_that_is_not_there(project: Path, forked: Forks) -> None:
-    (project / "pyproject.toml").write_text('[tool.kjit]\npackage = "fuzzed_nothing"\n')
-    done = forked.run(FUZZ, "--project", project, "--ops", "nonsense")
-    assert done.returncode == 2
-    assert "there is no op nonsense" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("ops", "with_torch_compile"),
     [
@@ -509,21 +496,6 @@ def test_changed_math_is_noticed_and_passes_with_the_same_change_of_the_referenc
     assert {(test, device) for test, device, _ in failed} == {("test_scale", "cpu"), ("test_scale", on_a_gpu)}
     assert all("not close" in reason for _, _, reason in failed)
     assert re.search(r"\d+ failed, \d+ passed", done.stdout)
-
-
-@pytest.mark.nightly  # every day `make demo` runs one
-def test_the_benchmarks_run(project: Path) -> None:
-    chosen = named("add_norm", "embed")
-    write_all(project, with_one_dtype([replace(op, devices="cpu") for op in chosen]))
-    for op in chosen:  # the README's has all three
-        path = project / "benchmarks" / f"bench_{op.name}.py"
-        text = path.read_text()
-        assert '"torch", "torch.compile"' in text
-        path.write_text(text.replace('"torch", "torch.compile"', '"torch"').replace(', "torch.compile"]', "]"))
-    done = run(sys.executable, "-m", "kjit", "bench", "--quick", "--json", "--runs", "1", cwd=project)
-    measurements = json.loads(done.stdout)["measurements"]
-    assert len(measurements) == 4
-    assert all(measurement["median_us"] > 0 and measurement["gbps"] > 0 for measurement in measurements)
 
 
 # Names that begin with a `q_` are the user's; every other name in the output is the templates'.
