@@ -14,8 +14,8 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kjit.engine.toolchain.archs import gpu_archs
 from kjit.engine.toolchain.compilers import Compiler, ask, find_cxx
@@ -65,25 +65,21 @@ _NVCC_ONLY = (
 )
 
 
-@dataclass(frozen=True)
-class EditorFlags:
+class EditorFlags(NamedTuple):
     """The arguments of clang for a project's files, and notes about them.
 
     Attributes:
-        common: for all files. cpp: in addition for C++ files. header: for a `.h` that is opened by itself.
-        cuda: in addition for CUDA files; None without CUDA.
+        common: for all files. cpp: in addition for C++ files. cuda: in addition for CUDA files; None without CUDA.
         notes: sentences about choices and omissions.
     """
 
-    common: tuple[str, ...]
-    cpp: tuple[str, ...]
-    header: tuple[str, ...]
-    cuda: tuple[str, ...] | None
-    notes: tuple[str, ...]
+    common: list[str]
+    cpp: list[str]
+    cuda: list[str] | None
+    notes: list[str]
 
 
-@dataclass(frozen=True)
-class EditorFile:
+class EditorFile(NamedTuple):
     """A file for the editor: its text, and its state (`written`, `unchanged`, or `kept` as it was)."""
 
     path: Path
@@ -106,17 +102,15 @@ def editor_flags(project: Project) -> EditorFlags:
         common += _library_flags(find_cxx())
     except ToolchainError as error:
         notes.append(f"{error.message} clangd looks for a C++ library by itself.")
-    cuda: CudaToolkit | None = None
     try:
         cuda = find_cuda()
     except ToolchainError as error:
         notes.append(f"{error.message} Only C++ is set up. To set up CUDA: {error.hint}, and run this again.")
-    if cuda is None:
-        return EditorFlags(tuple(common), (), ("-xc++-header",), None, tuple(notes))
+        return EditorFlags(common, [], None, notes)
     arch, note = _editor_arch(cuda)
     notes.append(note)
     cuda_includes = [part for folder in cuda.include_dirs for part in ("-isystem", str(folder))]
-    cuda_flags = (
+    cuda_flags = [
         "-xcuda",
         f"--cuda-path={cuda.home}",
         f"--cuda-gpu-arch=sm_{arch.digits}",
@@ -126,8 +120,8 @@ def editor_flags(project: Project) -> EditorFlags:
         *(part for folder in cuda.include_dirs[1:] for part in ("-isystem", str(folder))),
         "-idirafter",
         str(kjit_include() / "clangd"),
-    )
-    return EditorFlags(tuple(common), tuple(cuda_includes), ("-xc++-header",), cuda_flags, tuple(notes))
+    ]
+    return EditorFlags(common, cuda_includes, cuda_flags, notes)
 
 
 def clangd_text(flags: EditorFlags) -> str:
@@ -137,7 +131,7 @@ def clangd_text(flags: EditorFlags) -> str:
         "CompileFlags:",
         f"  Add:{_yaml(flags.common)}",
         f"  Remove:{_yaml(_NVCC_ONLY)}",
-        *_fragment(r".*\.h", flags.header),
+        *_fragment(r".*\.h", ["-xc++-header"]),  # one that is opened by itself
     ]
     if flags.cpp:
         parts += _fragment(rf".*\.({'|'.join(suffix[1:] for suffix in _CPP_SUFFIXES)})", flags.cpp)
@@ -153,7 +147,7 @@ def compile_commands(project: Project, flags: EditorFlags) -> list[dict[str, obj
         is_cuda = path.suffix in _CUDA_SUFFIXES
         if path.suffix not in _UNITS or not path.is_file() or (is_cuda and flags.cuda is None):
             continue
-        extra = (flags.cuda or ()) if is_cuda else flags.cpp
+        extra = (flags.cuda or []) if is_cuda else flags.cpp
         arguments = ["clang++", *flags.common, *extra, "-c", str(path)]
         entries.append({"directory": str(project.root), "file": str(path), "arguments": arguments})
     return entries

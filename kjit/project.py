@@ -224,7 +224,7 @@ class Project:
             if isinstance(error, ModuleNotFoundError) and loaded is not None and not self._owns(loaded):
                 raise self._shadowed(loaded) from error
             raise KjitError(
-                f"the wrapper {self.display(path)} fails to import: {_describe(error, path)}",
+                f"the wrapper {self.display(path)} fails to import: {describe_error(error, path)}",
                 hint=f'see all of it with: cd "{self.import_root}" && python -c "import {self.module_name(op)}"',
             ) from error
         if module.__file__ is None or Path(module.__file__).resolve() != path.resolve():
@@ -437,13 +437,14 @@ def _at(pyproject: Path, key: str) -> str:
     return str(pyproject)
 
 
-def _describe(error: BaseException, path: Path) -> str:
-    """The error in one line, with the line of the wrapper."""
+def describe_error(error: BaseException, path: Path) -> str:
+    """An error in one line, with the line of `path`; the message of kjit's own."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno is not None:
         return f"{type(error).__name__} at {Path(error.filename).name}:{error.lineno}: {error.msg}"
     if isinstance(error, KjitError):
         text = error.message
     else:
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        first, *rest = str(error).splitlines() or [""]
+        text = f"{type(error).__name__}: {first}{' ...' if rest else ''}" if first else type(error).__name__
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
     return f"{text} (line {lines[-1]})" if lines else text

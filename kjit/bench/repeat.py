@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from kjit.bench.collect import load_sweeps
-from kjit.bench.sweep import Failure, Report, Sweep, describe, describe_error, identify, measure_time, plain
+from kjit.bench.sweep import Failure, Report, Sweep, describe, identify, measure_time, plain
 from kjit.benchmark import brief, quick
-from kjit.project import PYTHON_C, Project, Raised, prints_to_stderr, read_project, run_of_project
+from kjit.project import PYTHON_C, Project, Raised, describe_error, prints_to_stderr, read_project, run_of_project
 from kjit.revision import environment_of
 
 RUNS = 5

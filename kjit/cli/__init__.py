@@ -87,7 +87,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def _before_any_command(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show a Python traceback with an error.")] = False,
     version: Annotated[

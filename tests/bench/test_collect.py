@@ -32,7 +32,7 @@ def test_an_op_without_a_benchmark_says_which_file_is_missing(project: Project) 
             "import triton\nimport no_such_module_here\n",
             "ModuleNotFoundError: No module named 'no_such_module_here' (line 2)",
         ),
-        ("x = (\n", "SyntaxError: '(' was never closed (line 1)"),
+        ("x = (\n", "SyntaxError at bench_broken.py:1: '(' was never closed"),
         ("import sys\nsys.exit(3)\n", "SystemExit: 3 (line 2)"),
         ("class Skipped(BaseException): ...\nraise Skipped('no')\n", "Skipped: no (line 2)"),
     ],
