@@ -107,7 +107,8 @@ def main() -> None:
     debug = "--debug" in sys.argv[1:]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # for what the locale cannot encode
+            # Names of files as their bytes; what another locale cannot encode as escapes.
+            stream.reconfigure(errors="surrogateescape" if stream.encoding.lower() == "utf-8" else "backslashreplace")
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()  # here, where a failure can be reported

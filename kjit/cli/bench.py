@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,9 +42,10 @@ def bench(
         str, typer.Option("--max-regression", metavar="PERCENT", help="The allowed slowdown against the baseline.")
     ] = "5%",
     runs: Annotated[
-        str | None,
+        int | None,
         typer.Option(
             "--runs",
+            min=1,
             metavar="N",
             help="The number of processes to measure in, for comparisons. Default: 5 with --json, --baseline or "
             "--against, else 1.",
@@ -75,7 +75,7 @@ def bench(
         console.note(f"{env.SIM} is set: times in the simulator do not predict those on a GPU.")
     allowed = _percent(max_regression)
     compares = baseline is not None or against is not None
-    wanted = _count(runs) if runs is not None else repeat.RUNS if json or compares else 1
+    wanted = runs or (repeat.RUNS if json or compares else 1)
     known = compare.read_baseline(baseline) if baseline is not None else None
     project = find_project()
     files = collect.find_files(project, ops or [])
@@ -201,12 +201,6 @@ def _run(sweeps: list[Sweep]) -> Report:
             progress.update(task, description=f"{sweep.name}: {what}", completed=done)
 
         return run_sweeps(sweeps, advance)
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", text.strip(), re.ASCII):
-        raise UsageError(f"--runs is '{text}', not a number of processes.", hint="write it like 5")
-    return int(text)
 
 
 def _percent(text: str) -> float:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 # Tests that compile, or take long: `kjit test` runs them.
 _LONG = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_gpu")
+# What rounds import, which takes longer than they do.
+_IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.pool", "kjit.cli.building", "kjit.cli.test")
 
 
 def watch(
@@ -50,70 +54,106 @@ def watch(
     watching.require_watchfiles()
     project = find_project()
     chosen = project.check_ops(list(ops or ()))
-    environment = environment_of(project, sim=sim, check=check)
-    watched = watching.folders(project, wrappers.collect(project, chosen).specs())
+    os.environ.update(environment_of(project, sim=sim, check=check))
+    for name in (*_IMPORTS, *dict.fromkeys(each.module for each in metadata.entry_points(group="pytest11"))):
+        with contextlib.suppress(ImportError):  # a round reports it if necessary
+            importlib.import_module(name)
     state: dict[str, Any] = {"artifacts": {}, "failed": [], "times": {}}
     try:
-        for changed in watching.changes(project, watched):
-            if console.is_terminal() and not env.is_in_ci():
-                console.out().clear()
-            names = ", ".join(map(text.path, changed[:4])) + (" and more" if len(changed) > 4 else "")
-            console.say(f"{time.strftime('%H:%M:%S')}  {names or ', '.join(chosen)}")
-            began = time.monotonic()
-            request = {"ops": chosen, "changed": [*map(str, changed)], "bench": bench, **state}
-            state = _in_a_process(project, request, environment)
-            took = f"{time.monotonic() - began:.1f} s"
-            console.say(f"{state.pop('summary')} ({took}); waiting for changes, Ctrl-C to stop")
+        watched: list[str] = _in_a_fork(lambda: _folders(project, wrappers.collect(project, chosen)))
+        while True:
+            for changed in watching.changes(project, [*map(Path, watched)]):
+                state = _round(project, {"ops": chosen, "changed": [*map(str, changed)], "bench": bench, **state})
+                folders = state.pop("folders")
+                if folders != watched:
+                    watched = folders
+                    break
     except KeyboardInterrupt:
         console.note("Stopped.")
 
 
-def _in_a_process(project: Project, request: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
-    """The answer of `do_round`, in a process of its own, which imports the current files of the project.
+def _folders(project: Project, collected: Collected) -> list[str]:
+    from kjit.watching import folders
+
+    return [str(folder) for folder in folders(project, collected.specs())]
+
+
+def _round(project: Project, request: dict[str, Any]) -> dict[str, Any]:
+    """Do a round, between two lines about it; the state after it."""
+    if console.is_terminal() and not env.is_in_ci():
+        console.out().clear()
+    changed: list[str] = request["changed"]
+    names = ", ".join(text.path(Path(path)) for path in changed[:4]) + (" and more" if len(changed) > 4 else "")
+    console.say(f"{time.strftime('%H:%M:%S')}  {names or ', '.join(request['ops'])}")
+    began = time.monotonic()
+    answer: dict[str, Any] = _in_a_fork(lambda: do_round(project.root / "pyproject.toml", request))
+    took = f"{time.monotonic() - began:.1f} s"
+    console.say(f"{answer.pop('summary')} ({took}); waiting for changes, Ctrl-C to stop")
+    return answer
+
+
+def _in_a_fork(function: Callable[[], object]) -> Any:
+    """What a function returns, as JSON, in a fork of this process, which imports the current files of the project.
+
+    CUDA is not initialised before the fork, as it would not survive that.
 
     Raises:
-        KjitError: it ended without an answer.
+        KjitError: the fork ended without an answer.
     """
-    from kjit.project import PYTHON_C
-
+    sys.stdout.flush()
     with tempfile.TemporaryDirectory(prefix="kjit-watch-") as folder:
-        answer = Path(folder) / "answer.json"
-        request |= {"pyproject": str(project.root / "pyproject.toml"), "answer": str(answer)}
-        command = [sys.executable, "-c", f"{PYTHON_C} from kjit.cli.watch import main; main()", json.dumps(request)]
-        # In a session of its own: Ctrl-C goes to this process, which then ends that one.
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+        file = Path(folder) / "answer.json"
+        child = os.fork()
+        if child == 0:
+            _answer(function, file)
         try:
-            status = process.wait()
+            _, status = os.waitpid(child, 0)
         except KeyboardInterrupt:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
+            with contextlib.suppress(ProcessLookupError):  # it has no session yet, and hears Ctrl-C itself
+                os.killpg(child, signal.SIGTERM)
+            os.waitpid(child, 0)
             raise
         if status != 0:
-            raise KjitError(f"the process that builds and tests ended with status {status}; its output is above.")
-        answered: dict[str, Any] = json.loads(answer.read_text("utf-8"))
-        return answered
+            code = os.waitstatus_to_exitcode(status)
+            raise KjitError(f"the process that builds and tests ended with status {code}; its output is above.")
+        return json.loads(file.read_text("utf-8"))
 
 
-def main() -> None:
-    """Answer a request, the first argument; the main function of the processes."""
-    request = json.loads(sys.argv[1])
-    Path(request["answer"]).write_text(json.dumps(do_round(request)), "utf-8")
+def _answer(function: Callable[[], object], file: Path) -> NoReturn:
+    """Write what a function returns, and end this process."""
+    status = 1
+    try:
+        os.setsid()  # Ctrl-C goes to the other process, which then ends this one
+        file.write_text(json.dumps(function()), "utf-8")
+        status = 0
+    except KjitError as error:
+        console.print_error(error.message, error.hint)
+    except (KeyboardInterrupt, SystemExit, typer.Exit):
+        pass  # the other process has ended it, or a test has
+    except BaseException:  # noqa: BLE001 (a fork may not go on in place of the original)
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
-def do_round(request: dict[str, Any]) -> dict[str, Any]:
+def do_round(pyproject: Path, request: dict[str, Any]) -> dict[str, Any]:
     """Build, test and measure the ops that a change affects.
 
-    Returns: The state for the next round: artifacts, failed ops, times; and a `summary` in one line.
+    Returns: The state for the next round: artifacts, failed ops, times; the `folders` to watch; and a `summary` in one
+        line.
     """
     from kjit.cli.building import print_errors
     from kjit.planning import wrappers
     from kjit.project import read_project
     from kjit.watching import concerned
 
-    project = read_project(Path(request["pyproject"]))
+    project = read_project(pyproject)
     ops: list[str] = [op for op in request["ops"] if op in project.ops()]
     state = {name: request[name] for name in ("artifacts", "failed", "times")}
     collected = wrappers.collect(project, ops)
+    state["folders"] = _folders(project, collected)
     if collected.failures:
         print_errors([collected.failures[0][1]])
         bad = {*request["failed"], *(op for op, _ in collected.failures)}

@@ -101,8 +101,6 @@ def test_wrong_usage_is_a_sentence_and_a_hint_on_stderr(
             "`kjit bench --help` shows its usage",
         ),
         (["new"], "missing argument 'op'.", "`kjit new --help` shows its usage"),
-        (["bench", "--runs", "x"], "--runs is 'x', not a number of processes.", "write it like 5"),
-        (["bench", "--runs", "0"], "--runs is '0', not a number of processes.", "write it like 5"),
         (
             ["clangd", "nowhere"],
             "there is no folder 'nowhere'.",
