@@ -59,51 +59,14 @@ def test_the_keys_say_where_things_are(tmp_path: Path) -> None:
     assert folders == tuple(tmp_path / name for name in "citm")
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [
-        '[tool.setuptools]\npackage-dir = {"" = "lib"}\n',
-        '[tool.setuptools]\npackage-dir = {"mini" = "lib/mini"}\n',
-        '[tool.setuptools.packages.find]\nwhere = ["lib"]\n',
-        '[tool.hatch.build.targets.wheel]\npackages = ["lib/mini", "lib/other"]\n',
-        '[tool.hatch.build.targets.wheel]\nsources = ["lib"]\n',
-        '[[tool.poetry.packages]]\ninclude = "mini"\nfrom = "lib"\n',
-        '[tool.pdm.build]\npackage-dir = "lib"\n',
-        '[tool.maturin]\npython-source = "lib"\n',
-        '[tool.uv.build-backend]\nmodule-root = "lib"\n',
-        '[tool.scikit-build]\nwheel.packages = ["lib/mini"]\n',
-    ],
-)
-@pytest.mark.parametrize("exists", [True, False], ids=["there", "to_be_made"])
-def test_the_package_is_where_the_build_backend_finds_it(tmp_path: Path, layout: str, exists: bool) -> None:
-    if exists:
-        (tmp_path / "lib" / "mini" / "kernel").mkdir(parents=True)
-    project = find_project(write(tmp_path, f'[tool.kjit]\npackage = "mini.kernel"\n{layout}'))
-    assert (project.import_root, project.package_dir) == (tmp_path / "lib", tmp_path / "lib" / "mini" / "kernel")
-    assert project.csrc_dir == tmp_path / "lib" / "mini" / "kernel" / "csrc"
-
-
-@pytest.mark.parametrize("usual", ["src", "python"])
-def test_a_usual_folder_of_packages_need_not_be_named(tmp_path: Path, usual: str) -> None:
-    (tmp_path / usual / "mini" / "kernel").mkdir(parents=True)
+@pytest.mark.parametrize("folder", ["src", "python", "lib"])
+def test_the_package_is_searched_for_in_the_folders_of_the_project(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder / "mini" / "kernel").mkdir(parents=True)
     # A folder of that name beside it which has no such package, as that of its C++ sources.
     (tmp_path / "mini").mkdir()
     project = find_project(write(tmp_path, '[tool.kjit]\npackage = "mini.kernel"\n'))
-    assert project.import_root == tmp_path / usual
-
-
-@pytest.mark.parametrize(
-    "layout",
-    [
-        '[tool.setuptools]\npackage-dir = {"" = "../lib"}\n',
-        "[tool.setuptools]\npackage-dir = 3\n",
-        "[tool.hatch.build.targets.wheel]\npackages = [3]\n",
-        '[tool.poetry]\npackages = ["mini"]\n',
-        '[tool]\nsetuptools = "lib"\n',
-    ],
-)
-def test_a_layout_that_cannot_be_is_left_to_the_build_backend(tmp_path: Path, layout: str) -> None:
-    assert find_project(write(tmp_path, layout)).import_root == tmp_path
+    assert (project.import_root, project.package_dir) == (tmp_path / folder, tmp_path / folder / "mini" / "kernel")
+    assert project.csrc_dir == tmp_path / folder / "mini" / "kernel" / "csrc"
 
 
 def test_a_package_that_is_not_there_is_an_error_that_names_its_folder(tmp_path: Path) -> None:
