@@ -152,10 +152,6 @@ def find_tests(project: Project, ops: Sequence[str]) -> list[Path]:
     Raises:
         UsageError: there is no such op, or no test.
     """
-    for op in ops:
-        stem = Path(op).stem.removeprefix("test_")
-        if Path(op).suffix == ".py" and stem in project.ops():
-            raise UsageError(f"'{op}' is a file, not the name of an op.", hint=f"kjit test {stem}")
     named = project.check_ops(list(ops))
     files = [project.test_path(op) for op in named]
     missing = [(op, file) for op, file in zip(named, files, strict=True) if not file.is_file()]
