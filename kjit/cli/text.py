@@ -28,25 +28,26 @@ def print_rows(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequ
     """
     widths = [max(map(len, column)) for column in itertools.zip_longest(header, *rows, fillvalue="")]
     is_right = [name in right for name in header]
-    lines = []
-    for row in (header, *rows):
-        cells = [
+    lines = [
+        [
             cell.rjust(width) if to_right else cell.ljust(width)
             for cell, width, to_right in zip(row, widths, is_right, strict=False)
         ]
-        lines.append("  ".join(cells).rstrip())
+        for row in (header, *rows)
+    ]
     if not console.out().is_terminal:  # and nothing that wants colours
-        sys.stdout.write("\n".join([*lines, ""]))
+        sys.stdout.write("".join("  ".join(line).rstrip() + "\n" for line in lines))
         sys.stdout.flush()  # before later output on stderr
         return
     from rich.text import Text
 
-    console.out().print(lines[0], style="bold", markup=False)
-    for line in lines[1:]:
-        text = Text(line)
-        for color, states in _COLORS.items():
-            text.highlight_words([f"  {state}" for state in states], color)
-        console.out().print(text)
+    for number, line in enumerate(lines):
+        cells = [Text(cell) for cell in line]
+        for color, states in _COLORS.items() if number and "state" in header else ():
+            cells[header.index("state")].highlight_words(states, color)
+        text = Text("  ").join(cells)
+        text.rstrip()
+        console.out().print(text, style="" if number else "bold")
 
 
 def path(path: Path) -> str:
