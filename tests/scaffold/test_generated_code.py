@@ -146,21 +146,6 @@ def test_the_type_checker_knows_the_ops_and_the_exports_of_their_modules(tmp_pat
     assert {line for _, line, _ in errors} == {number for number, _ in expected}
 
 
-@pytest.mark.needs("ruff")
-def test_ops_of_kjit_itself_are_formatted_as_kjit_is(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text((REPOSITORY / "pyproject.toml").read_text())
-    # ruff tells by the files which modules are the project's own.
-    for module in ("__init__", "testing", "benchmark", "build/toolchain", "runtime/load"):
-        path = tmp_path / "kjit" / f"{module}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    write_all(tmp_path, OPS)
-    run(BIN / "ruff", "check", ".", cwd=tmp_path)
-    write_all(tmp_path, CUSTOM, run_formatters=True)
-    run(BIN / "ruff", "check", "--ignore", "ARG001", ".", cwd=tmp_path)  # their references read nothing yet
-    run(BIN / "ruff", "format", "--check", ".", cwd=tmp_path)
-
-
 def variants_of(root: Path, op: str, target: Target) -> list[Variant]:
     module = find_project(root).import_wrapper(op)
     return declared_in(vars(module))[0].variants([target])
@@ -261,27 +246,6 @@ def test_nvcc_has_no_warning(project: Path, pattern: str) -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
-    "op",
-    [
-        *named("add_norm"),
-        *(pytest.param(op, marks=pytest.mark.nightly) for op in named("mixed", "embed", "weigh", "row_rms", "norm_")),
-    ],
-    ids=lambda op: op.name,
-)
-def test_a_kernel_keeps_its_arrays_in_registers(project: Path, op: Op) -> None:
-    replace(op, devices="cuda").write(project)
-    variant = variants_of(project, op.name, Target.cuda("9.0a"))[-1]
-    staging = project / "staging"
-    staging.mkdir()
-    built = compile_variant(variant, Toolchain.for_target(variant.target), staging)
-    assert built.warnings == ""
-    assert built.why_nvcc == ""  # NVRTC compiles it, if it is installed
-    # An array that does not fit into registers would be hundreds of bytes.
-    assert all(kernel.spill_stores <= 64 for kernel in built.resources)
-
-
-@pytest.mark.nvcc
-@pytest.mark.parametrize(
     "dtype", ["bf16", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("fp32", "fp16"))]
 )
 def test_each_vector_of_a_row_is_read_by_one_load(project: Path, dtype: str) -> None:
@@ -302,26 +266,6 @@ def test_each_vector_of_a_row_is_read_by_one_load(project: Path, dtype: str) -> 
     held = [vectors for vectors, _ in loads if vectors > 2]  # of short rows the caches keep all
     assert len(held) == 2
     assert [number for vectors, number in loads if vectors > 2] == held
-
-
-@pytest.mark.nvcc
-@pytest.mark.needs("clangd")
-@pytest.mark.parametrize(
-    # tests/test_editor.py has ops of two other patterns.
-    "op",
-    [*named("add_norm"), *(pytest.param(op, marks=pytest.mark.nightly) for op in named("add3_min", "embed"))],
-    ids=lambda op: op.name,
-)
-def test_an_editor_finds_no_error(project: Path, op: Op) -> None:
-    op.write(project)
-    run(sys.executable, "-m", "kjit", "clangd", cwd=project)
-    for kernel in sorted(find_project(project).csrc_dir.iterdir()):
-        command = [BIN / "clangd", f"--check={kernel}"]
-        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-        assert "All checks completed" in done.stderr
-        # Some of the edits that clangd offers it cannot do where a function is inline by a macro.
-        errors = [line for line in done.stderr.splitlines() if line.startswith("E[") and "tweak: " not in line]
-        assert errors == []
 
 
 def with_one_dtype(ops: Sequence[Op]) -> list[Op]:
