@@ -24,10 +24,8 @@ from kjit.profiling import (
 from kjit.project import read_project
 
 DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
-MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 LONG = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
-WAIT = "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"
 
 # The form of `ncu --page raw --csv --print-units base`: names, units, a line for each launch.
 RAW = f"""==PROF== Connected to process 42

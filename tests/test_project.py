@@ -11,8 +11,6 @@ import pytest
 from kjit.errors import KjitError, UsageError
 from kjit.project import Project, find_project, find_pyproject
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-
 
 @pytest.fixture(autouse=True)
 def _clean_imports() -> Iterator[None]:

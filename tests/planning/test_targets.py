@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,6 @@ from kjit.planning import targets
 from kjit.planning.targets import choose_targets
 from kjit.spec import Spec, Target
 
-WriteOp = Callable[..., Spec]
 CPU = Target.cpu()
 
 

@@ -11,9 +11,8 @@ import pytest
 
 from kjit.planning import wrappers
 from kjit.project import find_project
-from kjit.spec import Spec, Target
+from kjit.spec import Target
 
-WriteOp = Callable[..., Spec]
 CPU = Target.cpu()
 
 

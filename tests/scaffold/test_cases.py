@@ -123,10 +123,6 @@ def test_the_end_of_a_large_result_is_what_the_ends_of_large_inputs_give(tmp_pat
     assert min(asked) >= 8 * 2**31 * 2
 
 
-def rare(name: str) -> Op:
-    return next(op for op in RARE if op.name == name)
-
-
 @pytest.mark.parametrize(
     ("pattern", "signature", "elements", "nbytes"),
     [
