@@ -64,9 +64,8 @@ def watch(
         while True:
             for changed in watching.changes(project, [*map(Path, watched)]):
                 state = _round(project, {"ops": chosen, "changed": [*map(str, changed)], "bench": bench, **state})
-                folders = state.pop("folders")
-                if folders != watched:
-                    watched = folders
+                if new := [folder for folder in state.pop("folders") if folder not in watched]:
+                    watched += new
                     break
     except KeyboardInterrupt:
         console.note("Stopped.")
