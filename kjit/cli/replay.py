@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -147,7 +146,7 @@ def sanitize(
     """
     from kjit import sanitizing
     from kjit.cli.sanitize import check_tools, environment_of, print_run, require_sanitizer, run_to_json
-    from kjit.cli.test import START_PYTEST
+    from kjit.cli.test import pytest_command
     from kjit.project import find_project, keep_folder
 
     limit = text.duration(timeout)
@@ -170,7 +169,7 @@ def sanitize(
     named = [str(path.absolute()) for path in paths]
     file.write_text(_TEST.format(paths=named, ops=list(ops or ()), simulated=again.is_simulated))
     options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", f"--rootdir={project.root}"]
-    command = [sys.executable, "-c", START_PYTEST, str(project.root), *options, str(file)]
+    command = pytest_command(project, *options, str(file))
     environment = environment_of(project, simulated=again.is_simulated)
     runs = []
     for each in ("sim-check",) if again.is_simulated else tuple(tool or ("memcheck",)):

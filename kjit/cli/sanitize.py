@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -70,8 +68,7 @@ def sanitize(
     collected = wrappers.collect(project, ops or [file.stem.removeprefix("test_") for file in files])
     wanted = _with_kernels(collected, are_named=bool(ops))
     files = [file for file in files if file.stem.removeprefix("test_") in wanted]
-    if importlib.util.find_spec("pytest") is None:
-        raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
+    command = _pytest(project, files, tests)
     found = gpus.visible_gpus()
     simulated = sim or env.simulation() is not None or not found
     if simulated and tool:
@@ -91,7 +88,7 @@ def sanitize(
         console.note(f"{each}: {', '.join(text.path(file) for file in files)}")
         run = sanitizing.run_tests(
             each,
-            _pytest(project, files, tests),
+            command,
             environment,
             folder,
             name,
@@ -202,14 +199,13 @@ def _build(collected: Collected, ops: Sequence[str], *, simulated: bool) -> list
 
 
 def _pytest(project: Project, files: Sequence[Path], tests: str | None) -> list[str]:
-    from kjit.cli.test import START_PYTEST
+    from kjit.cli.test import pytest_command
     from kjit.sanitizing import LEFT_OUT
 
     left_out = f"not ({' or '.join(LEFT_OUT)})"
     chosen = left_out if tests is None else f"({tests}) and {left_out}"
     options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-k", chosen]
-    shown = [text.path(file) for file in files]
-    return [sys.executable, "-c", START_PYTEST, str(project.root), *options, *shown]
+    return pytest_command(project, *options, *map(text.path, files))
 
 
 def print_run(run: Run, limit: float) -> None:

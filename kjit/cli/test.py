@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _FOR_PYTEST = "kjit.for_pytest"
 # `python -m pytest` would put the current folder first on sys.path, where an op may have the name of a module of
 # Python.
-START_PYTEST = (
+_START_PYTEST = (
     "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)];"
     " import runpy; runpy.run_module('pytest', run_name='__main__', alter_sys=True)"
 )
@@ -77,15 +77,23 @@ def test(
 
     project = find_project()
     files = find_tests(project, ops or [])
-    if importlib.util.find_spec("pytest") is None:
-        raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
     environment = environment_of(project, sim=sim, check=check)
     for_pytest: list[str] = context.meta.get(_FOR_PYTEST, [])
+    command = pytest_command(project, *map(text.path, files), *for_pytest)
     if not any(map(_NARROWED.fullmatch, for_pytest)):
         _build_first(project, ops or [file.stem.removeprefix("test_") for file in files], sim=sim, check=check)
-    shown = [text.path(file) for file in files]
-    command = [sys.executable, "-c", START_PYTEST, str(project.root), *shown, *for_pytest]
     raise typer.Exit(_status(subprocess.run(command, env=environment, check=False).returncode))
+
+
+def pytest_command(project: Project, *arguments: str) -> list[str]:
+    """The command that runs pytest with these arguments.
+
+    Raises:
+        KjitError: it is not installed.
+    """
+    if importlib.util.find_spec("pytest") is None:
+        raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
+    return [sys.executable, "-c", _START_PYTEST, str(project.root), *arguments]
 
 
 def environment_of(project: Project, *, sim: bool = False, check: bool = False) -> dict[str, str]:
