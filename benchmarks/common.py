@@ -276,9 +276,7 @@ def find_sglang(given: Path | None) -> Path:
 
 def fetch(package: str, version: str, parts: Sequence[str]) -> Path:
     """The folder with those parts of a package's wheel: fetched from PyPI, into the user's cache folder."""
-    import platformdirs
-
-    root = Path(platformdirs.user_cache_dir("kjit-benchmarks")) / f"{package}-{version}"
+    root = Path.home() / ".cache" / "kjit-benchmarks" / f"{package}-{version}"
     if all((root / part).exists() for part in parts):
         return root
     root.mkdir(parents=True, exist_ok=True)

@@ -36,17 +36,15 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import io
-import logging
 import math
 import statistics
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -60,16 +58,6 @@ if TYPE_CHECKING:
 __all__ = ["BenchTime", "get_benchmark_range", "is_in_ci", "load_file", "main", "quick", "rotated", "run_benchmark"]
 
 _T = TypeVar("_T")
-
-# `kjit bench` reaches the code of benchmark files through these; they hold for the `with quick()` or `with brief()`
-# around them.
-_quick: ContextVar[bool] = ContextVar("kjit_benchmark_quick", default=False)
-_brief: ContextVar[bool] = ContextVar("kjit_benchmark_brief", default=False)
-_called: ContextVar[tuple[int, Callable[[], AbstractContextManager[object]]] | None] = ContextVar(
-    "kjit_benchmark_called", default=None
-)
-
-_kept: ContextVar[Kept | None] = ContextVar("kjit_benchmark_kept", default=None)
 
 _NOISE = 0.005
 """The precision at which repetition stops: half the median's 95% confidence interval, relative to the median."""
@@ -92,6 +80,35 @@ class Kept:
     results: list[object] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Mode:
+    """How `run_benchmark` runs: for `kjit bench`, which reaches the code of benchmark files through it.
+
+    Attributes:
+        quick: `get_benchmark_range` returns the small range.
+        brief: it repeats less.
+        calls: it only calls the function so often, within the second value, for a profiler.
+        kept: what it keeps results in.
+    """
+
+    quick: bool = False
+    brief: bool = False
+    calls: tuple[int, Callable[[], AbstractContextManager[object]]] | None = None
+    kept: Kept | None = None
+
+
+_mode: ContextVar[_Mode] = ContextVar("kjit_benchmark_mode", default=_Mode())  # noqa: B039 (it is immutable)
+
+
+@contextmanager
+def _with(**changes: Any) -> Iterator[None]:
+    token = _mode.set(replace(_mode.get(), **changes))
+    try:
+        yield
+    finally:
+        _mode.reset(token)
+
+
 class BenchTime(NamedTuple):
     """Microseconds per call, as a tuple of three for `triton.testing.perf_report`."""
 
@@ -106,54 +123,37 @@ _MAX_SETS = 256
 
 def get_benchmark_range(full: Sequence[_T], ci: Sequence[_T]) -> Sequence[_T]:
     """The sizes to run: `full`, or the few of `ci` in continuous integration and under `kjit bench --quick`."""
-    return ci if is_in_ci() or _quick.get() else full
+    return ci if is_in_ci() or _mode.get().quick else full
 
 
-@contextmanager
-def quick() -> Iterator[None]:
+def quick() -> AbstractContextManager[None]:
     """A context with short benchmarks: `get_benchmark_range` returns the small range and `run_benchmark` repeats
     less."""
-    token = _quick.set(True)
-    try:
-        with brief():
-            yield
-    finally:
-        _quick.reset(token)
+    return _with(quick=True, brief=True)
 
 
-@contextmanager
-def brief() -> Iterator[None]:
+def brief() -> AbstractContextManager[None]:
     """A context in which `run_benchmark` repeats less."""
-    token = _brief.set(True)
-    try:
-        yield
-    finally:
-        _brief.reset(token)
+    return _with(brief=True)
 
 
-@contextmanager
-def called_only(calls: int, around: Callable[[], AbstractContextManager[object]] = nullcontext) -> Iterator[None]:
+def called_only(
+    calls: int, around: Callable[[], AbstractContextManager[object]] = nullcontext
+) -> AbstractContextManager[None]:
     """A context in which `run_benchmark` does not measure, but calls its function `calls` times, for a profiler.
 
     Args:
         around: entered around these calls; the warm-up call before them is outside.
     """
-    token = _called.set((calls, around))
-    try:
-        yield
-    finally:
-        _called.reset(token)
+    return _with(calls=(calls, around))
 
 
 @contextmanager
 def kept(*, poisons: bool) -> Iterator[Kept]:
     """A context in which `run_benchmark` keeps the results of the measured functions."""
     keeper = Kept(poisons)
-    token = _kept.set(keeper)
-    try:
+    with _with(kept=keeper):
         yield keeper
-    finally:
-        _kept.reset(token)
 
 
 def run_benchmark(
@@ -179,7 +179,7 @@ def run_benchmark(
         raise UsageError("there is no function to time.")
     result = _first_result(functions[0])
     kind = torch.device(device) if device is not None else _device_of(result)
-    if (called := _called.get()) is not None:
+    if (called := _mode.get().calls) is not None:
         _call(functions, kind, *called)
         return BenchTime(math.nan, math.nan, math.nan)
     if kind.type == "cuda":
@@ -252,15 +252,11 @@ def main(*benchmarks: Any) -> None:
 
 
 def _first_result(function: Callable[[], object]) -> object:
-    keeper = _kept.get()
-    if keeper is None:
-        return function()
-    if keeper.poisons:
-        with _poisoned():
-            result = function()
-    else:
+    keeper = _mode.get().kept
+    with _poisoned() if keeper is not None and keeper.poisons else nullcontext():
         result = function()
-    keeper.results.append(result)
+    if keeper is not None:
+        keeper.results.append(result)
     return result
 
 
@@ -317,41 +313,25 @@ def _device_of(result: object) -> torch.device:
     return torch.device("cpu")
 
 
-@contextmanager
-def _told_nothing_of_extensions() -> Iterator[None]:
-    """PyTorch's benchmarks import its compiler of extensions, which warns where there is nvcc and no GPU.
-
-    It logs that, or prints it (torch 2.6).
-    """
-    logger = logging.getLogger("torch.utils.cpp_extension")
-    was_disabled, logger.disabled = logger.disabled, True
-    printed = io.StringIO()
-    try:
-        with redirect_stderr(printed):
-            yield
-    finally:
-        logger.disabled = was_disabled
-        lines = printed.getvalue().splitlines(keepends=True)
-        sys.stderr.writelines(line for line in lines if not line.startswith("No CUDA runtime is found"))
-
-
-def _sample_cpu(functions: list[Callable[[], object]]) -> list[float]:
-    import torch
-
-    with _told_nothing_of_extensions():
-        from torch.utils.benchmark import Timer
-
+def _in_turn(functions: list[Callable[[], object]]) -> Callable[[], object]:
     def all_of_them() -> None:
         for function in functions:
             function()
 
+    return functions[0] if len(functions) == 1 else all_of_them
+
+
+def _sample_cpu(functions: list[Callable[[], object]]) -> list[float]:
+    import torch
+    from torch.utils.benchmark import Timer
+
     # The Timer's default is a single thread, which does not correspond to real use.
     timer = Timer(
         "fn()",
-        globals={"fn": functions[0] if len(functions) == 1 else all_of_them},
+        globals={"fn": _in_turn(functions)},
         num_threads=torch.get_num_threads(),
     )
-    each, limit = (0.05, 0.1) if _brief.get() else (0.1, 0.5)
+    each, limit = (0.05, 0.1) if _mode.get().brief else (0.1, 0.5)
 
     def sample() -> list[float]:
         return [seconds * 1e6 / len(functions) for seconds in timer.blocked_autorange(min_run_time=each).times]
@@ -363,16 +343,13 @@ def _sample_cuda(functions: list[Callable[[], object]]) -> list[float]:
     import torch
     from triton.testing import do_bench_cudagraph
 
-    def all_of_them() -> None:
-        for function in functions:
-            function()
-
+    all_of_them = _in_turn(functions)
     # An idle GPU lowers its clocks; they must be up before the first sample.
-    deadline = time.perf_counter() + (0.01 if _brief.get() else 0.05)
+    deadline = time.perf_counter() + (0.01 if _mode.get().brief else 0.05)
     while time.perf_counter() < deadline:
         all_of_them()
         torch.cuda.synchronize()
-    rep, limit = (5, 0.1) if _brief.get() else (20, 1.0)
+    rep, limit = (5, 0.1) if _mode.get().brief else (20, 1.0)
 
     def sample() -> list[float]:
         torch.cuda.synchronize()

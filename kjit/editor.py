@@ -13,10 +13,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kjit.engine.toolchain.archs import gpu_archs
 from kjit.engine.toolchain.compilers import Compiler, ask, find_cxx
@@ -38,25 +37,21 @@ _CUDA_SUFFIXES = (".cu", ".cuh")
 _UNITS = (".cpp", ".cc", ".cxx", ".cu", ".cuh")
 
 
-@dataclass(frozen=True)
-class EditorFlags:
+class EditorFlags(NamedTuple):
     """The arguments of clang for a project's files, and notes about them.
 
     Attributes:
-        common: for all files. cpp: in addition for C++ files. header: for a `.h` that is opened by itself.
-        cuda: in addition for CUDA files; None without CUDA.
+        common: for all files. cpp: in addition for C++ files. cuda: in addition for CUDA files; None without CUDA.
         notes: sentences about choices and omissions.
     """
 
-    common: tuple[str, ...]
-    cpp: tuple[str, ...]
-    header: tuple[str, ...]
-    cuda: tuple[str, ...] | None
-    notes: tuple[str, ...]
+    common: list[str]
+    cpp: list[str]
+    cuda: list[str] | None
+    notes: list[str]
 
 
-@dataclass(frozen=True)
-class EditorFile:
+class EditorFile(NamedTuple):
     """A file for the editor: its text, and its state (`written`, `unchanged`, or `kept` as it was)."""
 
     path: Path
@@ -79,17 +74,15 @@ def editor_flags(project: Project) -> EditorFlags:
         common += _library_flags(find_cxx())
     except ToolchainError as error:
         notes.append(f"{error.message} clangd looks for a C++ library by itself.")
-    cuda: CudaToolkit | None = None
     try:
         cuda = find_cuda()
     except ToolchainError as error:
         notes.append(f"{error.message} Only C++ is set up. To set up CUDA: {error.hint}, and run this again.")
-    if cuda is None:
-        return EditorFlags(tuple(common), (), ("-xc++-header",), None, tuple(notes))
+        return EditorFlags(common, [], None, notes)
     arch, note = _editor_arch(cuda)
     notes.append(note)
     cuda_includes = [part for folder in cuda.include_dirs for part in ("-isystem", str(folder))]
-    cuda_flags = (
+    cuda_flags = [
         "-xcuda",
         f"--cuda-path={cuda.home}",
         f"--cuda-gpu-arch=sm_{arch.digits}",
@@ -99,8 +92,8 @@ def editor_flags(project: Project) -> EditorFlags:
         *(part for folder in cuda.include_dirs[1:] for part in ("-isystem", str(folder))),
         "-idirafter",
         str(kjit_include() / "clangd"),
-    )
-    return EditorFlags(tuple(common), tuple(cuda_includes), ("-xc++-header",), cuda_flags, tuple(notes))
+    ]
+    return EditorFlags(common, cuda_includes, cuda_flags, notes)
 
 
 def clangd_text(flags: EditorFlags) -> str:
@@ -110,7 +103,7 @@ def clangd_text(flags: EditorFlags) -> str:
         "CompileFlags:",
         f"  Add:{_yaml(flags.common)}",
         f"  Remove:{_yaml(options_for_clangd_to_remove())}",
-        *_fragment(r".*\.h", flags.header),
+        *_fragment(r".*\.h", ["-xc++-header"]),  # one that is opened by itself
     ]
     if flags.cpp:
         parts += _fragment(rf".*\.({'|'.join(suffix[1:] for suffix in _CPP_SUFFIXES)})", flags.cpp)
@@ -126,7 +119,7 @@ def compile_commands(project: Project, flags: EditorFlags) -> list[dict[str, obj
         is_cuda = path.suffix in _CUDA_SUFFIXES
         if path.suffix not in _UNITS or not path.is_file() or (is_cuda and flags.cuda is None):
             continue
-        extra = (flags.cuda or ()) if is_cuda else flags.cpp
+        extra = (flags.cuda or []) if is_cuda else flags.cpp
         arguments = ["clang++", *flags.common, *extra, "-c", str(path)]
         entries.append({"directory": str(project.root), "file": str(path), "arguments": arguments})
     return entries
@@ -194,17 +187,5 @@ def _write(path: Path, text: str, force: bool) -> str:
             return "unchanged"
         if not force:
             return "kept"
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text.encode(errors="surrogateescape"))  # names with bytes outside of the locale's encoding
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise
-    except OSError as error:
-        error.filename = str(path)  # not the temporary name
-        raise
+    path.write_bytes(text.encode(errors="surrogateescape"))  # names with bytes outside of the locale's encoding
     return "written"

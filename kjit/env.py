@@ -9,7 +9,6 @@ other settings (such as `--arch` or `[tool.kjit]` keys) are arguments of functio
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -60,22 +59,9 @@ def cache_dir() -> Path:
     """
     if text := _get(CACHE_DIR):
         return _path(CACHE_DIR, text)
-    folder = _user_cache_dir()
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    folder = f"{named if os.path.isabs(named) else os.path.expanduser('~/.cache')}/kjit"
     return _absolute(folder if os.path.isabs(folder) else "/.cache/kjit")
-
-
-def _user_cache_dir() -> str:
-    """`platformdirs.user_cache_dir`, which is imported only on systems other than Linux."""
-    platform: str = sys.platform  # a variable, or mypy would check this for one platform only
-    if platform == "linux":
-        named = os.environ.get("XDG_CACHE_HOME", "")
-        return f"{named if os.path.isabs(named) else os.path.expanduser('~/.cache')}/kjit"
-    import platformdirs
-
-    try:
-        return platformdirs.user_cache_dir("kjit")
-    except RuntimeError:  # of newer versions without a home folder
-        return ""
 
 
 def has_cache_dir() -> bool:

@@ -62,23 +62,7 @@ def variant_to_inspect(spec: Spec, target: Target, *, ptx: bool = False) -> Vari
     virtual = (
         [f"-gencode=arch=compute_{arch.digits},code=compute_{arch.digits}" for arch in target.archs] if ptx else []
     )
-    return Variant(with_flags(cuda, "-lineinfo", *virtual), target)
-
-
-def with_flags(spec: Spec, *flags: str) -> Spec:
-    """`spec` with further flags for nvcc."""
-    return Spec(
-        spec.name,
-        *spec.args,
-        cpp_files=spec.cpp_files,
-        cuda_files=spec.cuda_files,
-        cpp_wrappers=spec.cpp_wrappers,
-        cuda_wrappers=spec.cuda_wrappers,
-        extra_cflags=spec.extra_cflags,
-        extra_cuda_cflags=(*spec.extra_cuda_cflags, *flags),
-        extra_ldflags=spec.extra_ldflags,
-        extra_include_paths=spec.extra_include_paths,
-    )
+    return Variant(cuda.changed(extra_cuda_cflags=(*cuda.extra_cuda_cflags, "-lineinfo", *virtual)), target)
 
 
 def code_of(variant: Variant, artifact: Artifact) -> Code:

@@ -26,7 +26,7 @@ from kjit.errors import UsageError
 from kjit.planning import wrappers
 from kjit.project import Project
 from kjit.runtime.declared import variants_of
-from kjit.spec import CPP_DTYPES, CudaArch, Side, Spec, Target
+from kjit.spec import CPP_DTYPES, Side, Spec, Target
 
 State = Literal["built", "stale", "not built"]
 
@@ -91,11 +91,9 @@ def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
     errors = {op: error.message for op, error in collected.failures}
     store = Store.open()
     # By op and target: whether one of the artifacts was built in this project. Others may be hits here.
-    in_cache: dict[str, dict[str, bool]] = {}
-    wanted = {spec.name for _, found in collected.modules for spec in found}
+    in_cache: dict[str, dict[str, bool]] = {spec.name: {} for found in specs.values() for spec in found}
     for entry in store.entries():
-        if entry.op in wanted:
-            known = in_cache.setdefault(entry.op, {})
+        if (known := in_cache.get(entry.op)) is not None:
             known[entry.target] = known.get(entry.target, False) or _is_of(project, entry)
     here = [Target("cpu"), *map(Target.cuda, gpu_archs())]
     return [_summarize(project, op, specs.get(op, []), errors.get(op), store, in_cache, here) for op in names]
@@ -147,20 +145,15 @@ _DTYPES = {cpp: name for name, cpp in CPP_DTYPES.items() if name != "bool"}  # a
 def _targets(names: Iterable[str]) -> Iterable[Target]:
     """The targets with artifacts in the cache that calls can have, without those of bundles."""
     for name in names:
-        kind, _, rest = name.partition(":")
-        with contextlib.suppress(UsageError):
-            if kind == "cuda" and "+" not in rest:
-                yield Target.cuda(_arch(rest))
+        kind, _, arch = name.partition(":")
+        with contextlib.suppress(UsageError):  # several architectures
+            if kind == "cuda":
+                yield Target.cuda(arch)
             elif name in _PLAIN:
                 yield _PLAIN[name]
 
 
 _PLAIN = {str(target): target for target in (Target("cpu"), Target("sim"), Target("sim-check"))}
-
-
-def _arch(name: str) -> CudaArch:
-    match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", name)
-    return CudaArch.parse(f"{match[1]}.{match[2]}{match[3]}" if match else name)
 
 
 def _docstring(path: Path) -> str:

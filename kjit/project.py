@@ -5,8 +5,8 @@ the nearest with a `pyproject.toml`, with the defaults. So kjit works in an exis
 a sub-project of a larger tree still finds the table above it. The trade-off: a stray `pyproject.toml` in a parent
 folder is taken for the project, which is visible in the paths that the commands print.
 
-The locations of packages are read from the configuration of the build backend (`package-dir` of setuptools, `packages`
-of hatch, and so on). A `setup.py` is not read: `src` and `python` are always searched.
+The package is looked for in `src`, in `python`, beside `pyproject.toml` and in the other folders there, whatever the
+build backend is.
 
     [tool.kjit]
     package = "kernels"              # dotted name of the package that holds the wrappers
@@ -43,22 +43,6 @@ DEFAULT_BENCHMARKS = "benchmarks"
 KEYS = ("package", "csrc", "include", "tests", "benchmarks")
 
 _SOURCES = (".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
-_USUAL_IMPORT_ROOTS = ("src", "python")
-# Keys of build backends for the folder of all packages, and for the folders of single packages.
-_IMPORT_ROOT_KEYS = (
-    ("setuptools", "package-dir", ""),
-    ("setuptools", "packages", "find", "where"),
-    ("hatch", "build", "sources"),
-    ("hatch", "build", "targets", "wheel", "sources"),
-    ("pdm", "build", "package-dir"),
-    ("maturin", "python-source"),
-    ("uv", "build-backend", "module-root"),
-)
-_PACKAGE_FOLDER_KEYS = (
-    ("hatch", "build", "packages"),
-    ("hatch", "build", "targets", "wheel", "packages"),
-    ("scikit-build", "wheel", "packages"),
-)
 
 T = TypeVar("T")
 
@@ -224,7 +208,7 @@ class Project:
             if isinstance(error, ModuleNotFoundError) and loaded is not None and not self._owns(loaded):
                 raise self._shadowed(loaded) from error
             raise KjitError(
-                f"the wrapper {self.display(path)} fails to import: {_describe(error, path)}",
+                f"the wrapper {self.display(path)} fails to import: {describe_error(error, path)}",
                 hint=f'see all of it with: cd "{self.import_root}" && python -c "import {self.module_name(op)}"',
             ) from error
         if module.__file__ is None or Path(module.__file__).resolve() != path.resolve():
@@ -293,8 +277,7 @@ def read_project(pyproject: Path) -> Project:
         UsageError: it is not valid TOML, or `[tool.kjit]` has an unknown key or an invalid value; the message names
             file and line.
     """
-    document = load_toml(pyproject)
-    table = _kjit_table(document)
+    table = _kjit_table(load_toml(pyproject))
     if table is None:
         table = {}
     if not isinstance(table, dict):
@@ -318,7 +301,7 @@ def read_project(pyproject: Path) -> Project:
             hint='write it as in an import statement: package = "kernels" or package = "mylib.kernels"',
         )
     root = pyproject.parent
-    import_root = _import_root(document, root, package)
+    import_root = _import_root(root, package)
     package_dir = import_root.joinpath(*package.split("."))
 
     def folder(key: str, default: Path) -> Path:
@@ -345,43 +328,17 @@ def read_project(pyproject: Path) -> Project:
     )
 
 
-def _import_root(document: dict[str, Any], root: Path, package: str) -> Path:
-    """The folder from which `package` is imported: the first of the candidates that has it."""
-    named = [folder for keys in _IMPORT_ROOT_KEYS for folder in _folders(_value(document, *keys), root)]
+def _import_root(root: Path, package: str) -> Path:
+    """The folder from which `package` is imported: `src`, `python`, the root or another folder in it that has the
+    package, else one that has the package around it, else the root."""
     first, *inner = package.split(".")
-    folders = [folder for keys in _PACKAGE_FOLDER_KEYS for folder in _folders(_value(document, *keys), root)]
-    folders += _folders(_value(document, "setuptools", "package-dir", first), root)
-    of_package = [folder.parent for folder in folders if folder.name == first]
-    for entry in _list(_value(document, "poetry", "packages")):
-        if isinstance(entry, dict) and entry.get("include") == first:
-            of_package += _folders(entry.get("from"), root)
-    likely = [*of_package, *named, *(root / name for name in _USUAL_IMPORT_ROOTS), root]
-    for parts in ((first, *inner), (first,)):
-        for folder in likely:
-            if folder.joinpath(*parts).is_dir():
+    subfolders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    folders = (root / "src", root / "python", root, *subfolders)
+    for parts in ((first, *inner, "__init__.py"), (first, *inner), (first,)):
+        for folder in folders:
+            if folder.joinpath(*parts).exists():
                 return folder
-    return next(iter([*of_package, *named]), root)
-
-
-def _value(document: dict[str, Any], *keys: str) -> Any:
-    """The value of nested `keys` in `[tool]`; None if there is none."""
-    value: Any = document.get("tool")
-    for key in keys:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(key)
-    return value
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
-
-
-def _folders(value: Any, root: Path) -> list[Path]:
-    """The folders inside `root` in a string or a list of strings; other values are ignored."""
-    texts = [text for text in _list(value) if isinstance(text, str) and "\0" not in text]
-    paths = [Path(os.path.normpath(root / os.fsdecode(text.encode()))) for text in texts]
-    return [path for path in paths if path.is_relative_to(root)]
+    return root
 
 
 def is_module_name(text: str) -> bool:
@@ -437,13 +394,14 @@ def _at(pyproject: Path, key: str) -> str:
     return str(pyproject)
 
 
-def _describe(error: BaseException, path: Path) -> str:
-    """The error in one line, with the line of the wrapper."""
+def describe_error(error: BaseException, path: Path) -> str:
+    """An error in one line, with the line of `path`; the message of kjit's own."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno is not None:
         return f"{type(error).__name__} at {Path(error.filename).name}:{error.lineno}: {error.msg}"
     if isinstance(error, KjitError):
         text = error.message
     else:
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        first, *rest = str(error).splitlines() or [""]
+        text = f"{type(error).__name__}: {first}{' ...' if rest else ''}" if first else type(error).__name__
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
     return f"{text} (line {lines[-1]})" if lines else text

@@ -100,6 +100,11 @@ class Run:
     failed: tuple[tuple[str, str], ...]
     status: int | None
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether all tests passed, and nothing was found."""
+        return not (self.findings or self.failed or self.timed_out or self.status)
+
 
 def run_tests(
     tool: str,

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +8,7 @@ import torch
 import triton
 
 import kjit
-from kjit.benchmark import BenchTime, get_benchmark_range, median_noise, quick, rotated, run_benchmark
+from kjit.benchmark import BenchTime, get_benchmark_range, quick, rotated, run_benchmark
 from kjit.errors import UsageError
 
 
@@ -25,12 +22,6 @@ def test_a_cpu_call_is_timed_in_microseconds() -> None:
     with quick():
         time = run_benchmark(lambda: math.factorial(3000), device="cpu")
     assert 1 < time.min <= time.median <= time.max < 1e6
-
-
-def test_the_device_is_that_of_the_returned_tensor() -> None:
-    x = torch.ones(4)
-    with quick():
-        assert run_benchmark(lambda: x + 1).median > 0
 
 
 def test_a_function_without_a_tensor_needs_a_device_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +60,6 @@ def test_rotated_sets_outgrow_the_cache_together() -> None:
     assert len(set(map(id, sets))) == len(sets)
 
 
-def test_one_set_is_enough_when_it_is_larger_than_the_cache() -> None:
-    assert len(rotated(lambda: None, nbytes=2**30, device="cpu")) == 1
-
-
 @pytest.mark.parametrize(
     ("functions", "device", "message"),
     [
@@ -83,13 +70,6 @@ def test_one_set_is_enough_when_it_is_larger_than_the_cache() -> None:
 def test_what_cannot_be_timed_is_refused(functions: list[object], device: str | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         run_benchmark(functions, device=device)
-
-
-def test_more_samples_of_the_same_spread_have_less_noise() -> None:
-    assert median_noise([2.0] * 10) == 0
-    assert median_noise([2.0] * 5) == math.inf
-    few, many = [1.0, 1.1] * 10, [1.0 + 0.1 * k / 500 for k in range(500)]
-    assert median_noise(many) < median_noise(few)
 
 
 def test_a_benchmark_file_prints_its_table_as_a_script(capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,18 +95,3 @@ def test_the_example_of_the_docstring_runs(tmp_path: Path, capsys: pytest.Captur
         patch.setenv("CI", "1")
         exec(compile(code, str(path), "exec"), names)
     assert "GB/s" in capsys.readouterr().out
-
-
-@pytest.mark.skipif(
-    torch.version.cuda is None or torch.cuda.is_available(), reason="PyTorch for CUDA warns, on a machine without a GPU"
-)
-def test_pytorch_does_not_warn_of_a_compiler_without_a_gpu(tmp_path: Path) -> None:
-    """As it does when it finds a CUDA toolkit."""
-    script = (
-        "import logging, torch\nfrom kjit.benchmark import quick, run_benchmark\n"
-        "with quick(): run_benchmark(lambda: torch.zeros(1))\n"
-        "assert not logging.getLogger('torch.utils.cpp_extension').disabled"
-    )
-    environment = {**os.environ, "CUDA_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")

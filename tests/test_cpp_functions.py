@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kjit.cpp_functions import Parameter, read_source, split_arguments
+from kjit.cpp_functions import Parameter, read_source
 from kjit.cpp_text import blanked
 
 
@@ -75,17 +75,6 @@ template <class U> struct S { template <bool kFast> static cudaError_t run(U* y)
     assert (run.qualified, run.returns, run.line) == ("S::run", "cudaError_t", 4)
     assert run.class_template == (Parameter("class", "U"),)
     assert run.template == (Parameter("bool", "kFast"),)
-
-
-def test_includes_have_lines_and_those_in_quotes_are_known() -> None:
-    source = read_source('#include <a.h>\n\n  # include "b.cuh"\n')
-    assert source.includes == (("a.h", 1), ("b.cuh", 3))
-    assert source.own_includes == ("b.cuh",)
-
-
-def test_arguments_are_split_at_their_own_commas() -> None:
-    assert split_arguments("a<b, c>(d, e), {f, g}, h->i, j") == ["a<b, c>(d, e)", "{f, g}", "h->i", "j"]
-    assert split_arguments("  ") == []
 
 
 def test_types_without_qualifiers() -> None:

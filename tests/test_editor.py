@@ -17,7 +17,6 @@ from kjit.cli import app
 from kjit.editor import compile_commands, editor_flags, write_editor_files
 from kjit.engine.toolchain import cuda as cuda_module
 from kjit.engine.toolchain.locations import kjit_include
-from kjit.errors import UsageError
 from kjit.project import Project, find_project
 from kjit.runtime import gpus
 from kjit.runtime.gpus import Driver, Gpu
@@ -251,36 +250,12 @@ class TestFlags:
         (file,) = write_editor_files(project, flags)
         assert "-xcuda" not in file.text
 
-    @pytest.mark.usefixtures("no_cuda")
-    def test_without_cuda_no_cuda_source_is_listed(self, project: Project) -> None:
-        listed = [str(entry["file"]) for entry in compile_commands(project, editor_flags(project))]
-        assert listed == [str(project.csrc_dir / "fill.cpp")]
-
 
 class TestFiles:
     def test_a_file_that_exists_is_replaced_when_forced(self, project: Project) -> None:
         (project.root / ".clangd").write_text("mine\n")
         (file,) = write_editor_files(project, editor_flags(project), force=True)
         assert (file.state, (project.root / ".clangd").read_text()) == ("written", file.text)
-
-    def test_a_folder_in_its_place_is_refused(self, project: Project) -> None:
-        (project.root / ".clangd").mkdir()
-        with pytest.raises(UsageError, match="is a folder"):
-            write_editor_files(project, editor_flags(project), force=True)
-
-    def test_nothing_half_written_stays_when_the_disk_is_full(
-        self, project: Project, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(*_: object) -> None:
-            raise OSError(28, "No space left on device")
-
-        flags = editor_flags(project)
-        before = sorted(project.root.iterdir())
-        monkeypatch.setattr("os.replace", fail)
-        with pytest.raises(OSError, match="No space") as caught:
-            write_editor_files(project, flags)
-        assert caught.value.filename == str(project.root / ".clangd")
-        assert sorted(project.root.iterdir()) == before
 
 
 class TestCommand:

@@ -59,11 +59,6 @@ def test_no_name_of_a_package_is_that_of_a_module_in_it() -> None:
         assert not modules & defined, init
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
-        kjit.no_such_name  # noqa: B018
-
-
 def test_importing_changes_neither_the_disk_nor_the_environment_nor_the_logging(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     script = f"""

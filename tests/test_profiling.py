@@ -13,7 +13,7 @@ import torch
 from kjit.bench.counters import describe_launch
 from kjit.bench.sweep import Sweep, plain
 from kjit.benchmark import called_only, run_benchmark
-from kjit.errors import KjitError, UsageError
+from kjit.errors import KjitError
 from kjit.profiling import (
     choose_point,
     find_point,
@@ -24,10 +24,8 @@ from kjit.profiling import (
 from kjit.project import read_project
 
 DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
-MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
 COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 LONG = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
-WAIT = "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"
 
 # The form of `ncu --page raw --csv --print-units base`: names, units, a line for each launch.
 RAW = f"""==PROF== Connected to process 42
@@ -65,14 +63,6 @@ def test_a_trace_is_summarised_by_kernels_and_without_a_gpu_by_operators() -> No
 def sweep(dtype: str) -> Sweep:
     points = ((1,), (2,))
     return Sweep("bench_x.py", "x", lambda: None, ("size",), points, "provider", ("kjit",), ("kjit",), {"dtype": dtype})
-
-
-def test_the_last_point_of_the_first_table_is_chosen_or_the_one_that_is_named() -> None:
-    sweeps = [sweep("float32"), sweep("float16")]
-    assert choose_point(sweeps).args == {"size": 2, "dtype": "float32"}
-    assert choose_point(sweeps, "size=1, dtype=float16").args == {"size": 1, "dtype": "float16"}
-    with pytest.raises(UsageError, match="no point with size=3"):
-        choose_point(sweeps, "size=3")
 
 
 def test_a_point_is_found_whatever_is_in_its_arguments() -> None:

@@ -11,8 +11,6 @@ import pytest
 from kjit.errors import KjitError, UsageError
 from kjit.project import Project, find_project, find_pyproject
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-
 
 @pytest.fixture(autouse=True)
 def _clean_imports() -> Iterator[None]:
@@ -59,51 +57,14 @@ def test_the_keys_say_where_things_are(tmp_path: Path) -> None:
     assert folders == tuple(tmp_path / name for name in "citm")
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [
-        '[tool.setuptools]\npackage-dir = {"" = "lib"}\n',
-        '[tool.setuptools]\npackage-dir = {"mini" = "lib/mini"}\n',
-        '[tool.setuptools.packages.find]\nwhere = ["lib"]\n',
-        '[tool.hatch.build.targets.wheel]\npackages = ["lib/mini", "lib/other"]\n',
-        '[tool.hatch.build.targets.wheel]\nsources = ["lib"]\n',
-        '[[tool.poetry.packages]]\ninclude = "mini"\nfrom = "lib"\n',
-        '[tool.pdm.build]\npackage-dir = "lib"\n',
-        '[tool.maturin]\npython-source = "lib"\n',
-        '[tool.uv.build-backend]\nmodule-root = "lib"\n',
-        '[tool.scikit-build]\nwheel.packages = ["lib/mini"]\n',
-    ],
-)
-@pytest.mark.parametrize("exists", [True, False], ids=["there", "to_be_made"])
-def test_the_package_is_where_the_build_backend_finds_it(tmp_path: Path, layout: str, exists: bool) -> None:
-    if exists:
-        (tmp_path / "lib" / "mini" / "kernel").mkdir(parents=True)
-    project = find_project(write(tmp_path, f'[tool.kjit]\npackage = "mini.kernel"\n{layout}'))
-    assert (project.import_root, project.package_dir) == (tmp_path / "lib", tmp_path / "lib" / "mini" / "kernel")
-    assert project.csrc_dir == tmp_path / "lib" / "mini" / "kernel" / "csrc"
-
-
-@pytest.mark.parametrize("usual", ["src", "python"])
-def test_a_usual_folder_of_packages_need_not_be_named(tmp_path: Path, usual: str) -> None:
-    (tmp_path / usual / "mini" / "kernel").mkdir(parents=True)
+@pytest.mark.parametrize("folder", ["src", "python", "lib"])
+def test_the_package_is_searched_for_in_the_folders_of_the_project(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder / "mini" / "kernel").mkdir(parents=True)
     # A folder of that name beside it which has no such package, as that of its C++ sources.
     (tmp_path / "mini").mkdir()
     project = find_project(write(tmp_path, '[tool.kjit]\npackage = "mini.kernel"\n'))
-    assert project.import_root == tmp_path / usual
-
-
-@pytest.mark.parametrize(
-    "layout",
-    [
-        '[tool.setuptools]\npackage-dir = {"" = "../lib"}\n',
-        "[tool.setuptools]\npackage-dir = 3\n",
-        "[tool.hatch.build.targets.wheel]\npackages = [3]\n",
-        '[tool.poetry]\npackages = ["mini"]\n',
-        '[tool]\nsetuptools = "lib"\n',
-    ],
-)
-def test_a_layout_that_cannot_be_is_left_to_the_build_backend(tmp_path: Path, layout: str) -> None:
-    assert find_project(write(tmp_path, layout)).import_root == tmp_path
+    assert (project.import_root, project.package_dir) == (tmp_path / folder, tmp_path / folder / "mini" / "kernel")
+    assert project.csrc_dir == tmp_path / folder / "mini" / "kernel" / "csrc"
 
 
 def test_a_package_that_is_not_there_is_an_error_that_names_its_folder(tmp_path: Path) -> None:
@@ -146,24 +107,6 @@ def test_a_pyproject_that_cannot_be_used_is_an_error_with_its_line(tmp_path: Pat
         find_project(tmp_path)
 
 
-def test_ops_are_the_public_modules_of_the_package(tmp_path: Path) -> None:
-    project = find_project(write(tmp_path))
-    assert project.ops() == []
-    for name in ("scale", "bump_", "__init__", "_shared"):
-        add_wrapper(project, name)
-    (project.package_dir / "notes.txt").touch()
-    (project.package_dir / "not-a-module.py").touch()
-    assert project.ops() == ["bump_", "scale"]
-
-
-def test_no_named_op_means_all(tmp_path: Path) -> None:
-    project = find_project(write(tmp_path))
-    add_wrapper(project, "a")
-    add_wrapper(project, "b")
-    assert project.check_ops([]) == ["a", "b"]
-    assert project.check_ops(["b", "b"]) == ["b"]
-
-
 def test_a_wrapper_is_imported_from_the_project(tmp_path: Path) -> None:
     project = find_project(write(tmp_path, '[tool.kjit]\npackage = "imported_kernels"\n'))
     add_wrapper(project, "answer", "VALUE = 42\n")
@@ -198,13 +141,6 @@ def test_a_wrapper_that_cannot_be_imported_is_an_error_with_its_line(
     add_wrapper(project, "bad", source)
     with pytest.raises(KjitError, match=message):
         project.import_wrapper("bad")
-
-
-def test_ctrl_c_during_an_import_is_no_error_of_the_wrapper(tmp_path: Path) -> None:
-    project = find_project(write(tmp_path, '[tool.kjit]\npackage = "interrupted_kernels"\n'))
-    add_wrapper(project, "slow", "raise KeyboardInterrupt\n")
-    with pytest.raises(KeyboardInterrupt):
-        project.import_wrapper("slow")
 
 
 @pytest.mark.parametrize("taken_has_the_op", [False, True])

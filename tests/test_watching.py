@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 
 import pytest
 
 from kjit.project import Project, read_project
 from kjit.spec import Spec
-from kjit.watching import Watcher, concerned, folders
+from kjit.watching import changes, concerned, folders
 
 ARTIFACTS = {"a": ["a1"], "b": ["b1"]}
 
@@ -49,29 +47,18 @@ def test_an_op_that_is_not_watched_concerns_nobody(project: Project) -> None:
     assert concerned(project, ["a"], [project.root / "kernels/b.py"], ARTIFACTS, ARTIFACTS, []) == []
 
 
-def test_no_folder_is_watched_twice(project: Project) -> None:
-    assert folders(project) == [project.root / "kernels", project.root / "tests"]
-
-
 def test_folders_of_sources_inside_of_the_project_are_watched_too(project: Project, tmp_path: Path) -> None:
     (project.root / "native").mkdir()
     inside, outside = project.root / "native", tmp_path.parent
     spec = Spec("a", cpp_files=[inside / "a.cpp"], extra_include_paths=[outside])
-    assert folders(project, [spec]) == [project.root / "kernels", project.root / "tests", inside]
+    assert folders(project, [spec]) == [*folders(project), inside]
 
 
-def test_what_was_saved_in_a_folder_that_was_not_watched_yet_is_not_missed(tmp_path: Path) -> None:
+def test_changes_are_told_from_the_first_answer_on(project: Project) -> None:
     pytest.importorskip("watchfiles")
-    old, new = tmp_path / "old.h", tmp_path / "new.h"
-    began_ns = time.time_ns()
-    for path, minutes in ((old, -1), (new, 0)):
-        path.write_text("")
-        os.utime(path, ns=(began_ns, began_ns + minutes * 60_000_000_000))
-    watcher = Watcher(tmp_path)
-    watcher.watch([tmp_path], began_ns)
-    try:
-        assert watcher.wait() == [new]
-        new.write_text("int x;")
-        assert watcher.wait() == [new]
-    finally:
-        watcher.end()
+    told = changes(project, folders(project))
+    assert next(told) == []
+    header = project.root / "kernels" / "include" / "step.h"
+    header.write_text("int x;")
+    (header.parent / "notes.txt").write_text("no source")
+    assert next(told) == [header]

@@ -456,9 +456,7 @@ def main() -> int:
     if options.measure:
         _measure(*options.measure)
         return 0
-    import platformdirs
-
-    root = options.root or Path(platformdirs.user_cache_dir("kjit-peers"))
+    root = options.root or Path.home() / ".cache" / "kjit-peers"
     root.mkdir(parents=True, exist_ok=True)
     engines = _chosen(options.engines, _MODULES)
     if options.tests is not None:

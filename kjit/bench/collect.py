@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from kjit.bench.sweep import Failure, Sweep, describe_error
+from kjit.bench.sweep import Failure, Sweep
 from kjit.benchmark import load_file
 from kjit.errors import UsageError
-from kjit.project import Project, Raised, run_of_project
+from kjit.project import Project, Raised, describe_error, run_of_project
 
 PREFIX = "bench_"
 """The prefix of a benchmark file's name, before the op's name."""

@@ -6,11 +6,9 @@ common mistakes (uncoalesced loads, bank conflicts, spills). Nsight Compute coll
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 _STALLS = "smsp__average_warps_issue_stalled_"
 METRICS = (
@@ -28,15 +26,6 @@ METRICS = (
     "l1tex__t_requests_pipe_lsu_mem_local_op_st.sum",
     "lts__t_sector_hit_rate.pct",
     "l1tex__t_sector_hit_rate.pct",
-    "dram__bytes.sum.per_second",
-    "dram__bytes.sum.peak_sustained",
-    "dram__cycles_elapsed.avg.per_second",
-    "sm__cycles_elapsed.avg.per_second",
-    "smsp__cycles_elapsed.avg.per_second",
-    "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained",
-    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed",
-    "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum.per_cycle_elapsed",
-    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed",
 )
 """The counters used here that may be in no section of Nsight Compute's full set."""
 
@@ -62,32 +51,6 @@ class Launch:
     def get(self, *names: str) -> float | None:
         """The first available of these counters."""
         return next((self.metrics[name] for name in names if name in self.metrics), None)
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """The position of a launch below the roofline of fp32 arithmetic, without operations of other dtypes and of tensor
-    cores.
-
-    Args:
-        gbps, tflops: the achieved DRAM bandwidth and fp32 operations.
-        peak_gbps, peak_tflops: the peaks of the GPU at the clocks of that launch.
-    """
-
-    gbps: float
-    tflops: float
-    peak_gbps: float
-    peak_tflops: float
-
-    @property
-    def intensity(self) -> float:
-        """fp32 operations per byte of DRAM traffic."""
-        return 1e3 * self.tflops / self.gbps
-
-    @property
-    def roof(self) -> float:
-        """The most TFLOP/s that memory and compute allow at this intensity."""
-        return min(self.intensity * self.peak_gbps / 1e3, self.peak_tflops)
 
 
 def verdict(launch: Launch) -> str:
@@ -136,47 +99,6 @@ def coalesced(launch: Launch, kind: str) -> float | None:
     return 100 * used / (sectors * _SECTOR)
 
 
-def roofline(launch: Launch) -> Roofline | None:
-    """The roofline of a launch; None without fp32 arithmetic, DRAM traffic, or the counters."""
-    per_cycle = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
-    adds, multiplies, both = (launch.get(per_cycle.format(name)) for name in ("fadd", "fmul", "ffma"))
-    clock, quarter_clock = (launch.get(f"{unit}__cycles_elapsed.avg.per_second") for unit in ("sm", "smsp"))
-    moved, most_moved = (launch.get(f"dram__bytes.sum.{kind}") for kind in ("per_second", "peak_sustained"))
-    memory_clock = launch.get("dram__cycles_elapsed.avg.per_second")
-    most = launch.get("sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained")
-    if not (clock and quarter_clock and moved and most_moved and memory_clock and most):
-        return None
-    operations = (adds or 0.0) + (multiplies or 0.0) + 2 * (both or 0.0)
-    if not operations:
-        return None
-    return Roofline(
-        gbps=moved / 1e9,
-        tflops=operations * quarter_clock / 1e12,
-        peak_gbps=most_moved * memory_clock / 1e9,
-        peak_tflops=2 * most * clock / 1e12,
-    )
-
-
-def draw_roofline(title: str, launches: Sequence[Launch], path: Path) -> bool:
-    """Draw the launches below the roofline of the GPU.
-
-    Returns: Whether a plot was written: matplotlib is installed, and a launch has fp32 arithmetic.
-    """
-    from kjit.bench import plot
-
-    if importlib.util.find_spec("matplotlib") is None:
-        return False
-    found = [(launch.kernel, place) for launch in launches if (place := roofline(launch)) is not None]
-    if not found:
-        return False
-    points: dict[str, list[tuple[float, float]]] = {}
-    for kernel, place in found:
-        points.setdefault(kernel, []).append((place.intensity, place.tflops))
-    peak = found[0][1]
-    plot.draw_roofline(title, points, (peak.peak_gbps, "DRAM"), (peak.peak_tflops, "fp32"), path)
-    return True
-
-
 def stalls(launch: Launch) -> list[tuple[str, float]]:
     """Stall reasons, with the stalled warps per issued instruction, largest first."""
     pattern = re.compile(rf"{_STALLS}(\w+?)(?:_per_issue_active)?\.ratio$")
@@ -222,7 +144,6 @@ def describe_launch(launch: Launch) -> list[str]:
         f"{launch.kernel}: {duration} us, grid {launch.grid}, blocks of {launch.block}",
         f"  {verdict(launch)}",
         f"  peak: DRAM {dram}, memory as a whole {memory}, SMs {compute}",
-        *_roofline_line(launch),
         f"  issue slots busy: {percent('smsp__issue_active.avg.pct_of_peak_sustained_active')}",
         f"  hits: L1 {percent('l1tex__t_sector_hit_rate.pct')}, L2 {percent('lts__t_sector_hit_rate.pct')}",
         f"  occupancy: {active} of {possible}{_limited_by(launch)}",
@@ -246,14 +167,6 @@ def describe_launch(launch: Launch) -> list[str]:
         waiting = ", ".join(f"{name} {value:.1f}" for name, value in waits)
         lines.append(f"  warps that wait, for each instruction that is issued: {waiting}")
     return lines
-
-
-def _roofline_line(launch: Launch) -> list[str]:
-    place = roofline(launch)
-    if place is None:
-        return []
-    reached = f"{place.tflops:.3g} TFLOP/s of {place.roof:.3g} that memory and compute allow there"
-    return [f"  roofline: {place.intensity:.3g} fp32 operations a byte of DRAM, {reached}"]
 
 
 def _limited_by(launch: Launch) -> str:

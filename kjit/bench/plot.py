@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,6 +131,7 @@ def _draw_bandwidth(sweep: Sweep, measurements: list[Measurement], path: Path) -
 
 
 def _draw_roofline(sweep: Sweep, measurements: list[Measurement], path: Path) -> None:
+    """Draw rates over intensities, below the hardware's limits."""
     points = {
         label: [
             (m.flops / m.nbytes, m.tflops)
@@ -140,23 +140,8 @@ def _draw_roofline(sweep: Sweep, measurements: list[Measurement], path: Path) ->
         ]
         for provider, label in zip(sweep.providers, sweep.labels, strict=True)
     }
-    draw_roofline(_title(sweep), points, _bandwidth(measurements), _rate(measurements), path)
-
-
-def draw_roofline(
-    title: str,
-    points: Mapping[str, Sequence[tuple[float, float]]],
-    bandwidth: tuple[float, str] | None,
-    compute: tuple[float, str] | None,
-    path: Path,
-) -> None:
-    """Draw rates over intensities, below the hardware's limits.
-
-    Args:
-        points: operations per byte and TFLOP/s, by label; at least one.
-        bandwidth, compute: the limits, in GB/s and in TFLOP/s, with descriptions; None if unknown.
-    """
-    figure, axes = _figure(title)
+    bandwidth, compute = _bandwidth(measurements), _rate(measurements)
+    figure, axes = _figure(_title(sweep))
     for label, places in points.items():
         axes.plot([x for x, _ in places], [y for _, y in places], marker="o", markersize=4, linestyle="", label=label)
     intensities = [x for places in points.values() for x, _ in places]

@@ -11,16 +11,16 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from kjit.bench.collect import load_sweeps
-from kjit.bench.sweep import Failure, Report, Sweep, describe, describe_error, identify, measure_time, plain
+from kjit.bench.sweep import Failure, Report, Sweep, describe, identify, measure_time, plain
 from kjit.benchmark import brief, quick
-from kjit.project import PYTHON_C, Project, Raised, prints_to_stderr, read_project, run_of_project
+from kjit.project import PYTHON_C, Project, Raised, describe_error, prints_to_stderr, read_project, run_of_project
 from kjit.revision import environment_of
 
 RUNS = 5
@@ -44,85 +44,55 @@ def repeat(
     runs: int,
     *,
     is_quick: bool,
+    then: Project | None = None,
     on_run: Callable[[int], None] | None = None,
-) -> None:
-    """Repeat the judged measurements of `report` until there are `runs` times of each, and add these to the report.
+) -> dict[tuple[object, ...], tuple[float, ...]]:
+    """Repeat the judged measurements of `report` until there are `runs` times of each, which become part of the report.
 
     Args:
         files: the benchmark files of the report.
         is_quick: whether it was measured as under `kjit bench --quick`.
-        on_run: called before each process with its number; the existing measurements are run 1.
-    """
-    names = {m.sweep.file for m in report.measurements if m.time is not None}
-    again = [file for file in files if file.name in names]
-    if not again:
-        return
-    _give_memory_back()
-    found: list[Mapping[str, float]] = []
-    for run in range(2, runs + 1):
-        if on_run is not None:
-            on_run(run)
-        times = _measure_in_a_process(project, again, is_quick=is_quick)
-        if isinstance(times, str):
-            report.failures.append(Failure(f"run {run} of {runs}", times))
-            break
-        found.append(times)
-    report.measurements = [
-        m
-        if m.time is None
-        else replace(m, runs=(m.time.median, *(times[_text(m.key)] for times in found if _text(m.key) in times)))
-        for m in report.measurements
-    ]
-
-
-def alternate(
-    report: Report,
-    project: Project,
-    then: Project,
-    files: list[Path],
-    runs: int,
-    *,
-    is_quick: bool,
-    on_run: Callable[[int], None] | None = None,
-) -> dict[tuple[object, ...], tuple[float, ...]]:
-    """Repeat the judged measurements of `report` in alternating processes of this project and of another state of it:
-    the times of this one replace those in the report, and those of the other are returned.
-
-    Other load on the machine affects both. The order changes from pair to pair.
-
-    Args:
-        then: the other state of the project, with the same benchmark files.
-        runs: the number of processes of each.
-        on_run: called before each pair with its number.
+        then: another state of the project, with the same benchmark files. Its processes alternate with those of this
+            one, so that other load affects both, and the order changes from pair to pair.
+        on_run: called before each process, or pair of them, with its number. Without `then`, the existing measurements
+            are run 1.
 
     Returns:
-        Times in microseconds by `Measurement.key`.
+        Times of `then` in microseconds by `Measurement.key`.
     """
-    names = {m.sweep.file for m in report.measurements if m.time is not None}
-    again = [file for file in files if file.name in names]
-    samples: dict[Project, dict[str, list[float]]] = {project: {}, then: {}}
+    measured = [m for m in report.measurements if m.time is not None]
+    again = [file for file in files if file.name in {m.sweep.file for m in measured}]
+    samples: dict[Project, dict[str, list[float]]] = {project: {}}
+    if then is None:
+        samples[project] = {_text(m.key): [m.time.median] for m in measured if m.time is not None}
+    else:
+        samples[then] = {}
     _give_memory_back()
-    for run in range(1, runs + 1) if again else ():
+    for run in range(2 if then is None else 1, runs + 1) if again else ():
         if on_run is not None:
             on_run(run)
-        for each in (project, then) if run % 2 else (then, project):
+        for each in [*samples][:: 1 if run % 2 else -1]:
             of_project = [each.root / file.relative_to(project.root) for file in again]
             times = _measure_in_a_process(each, of_project, is_quick=is_quick, tells=each is then and run == 1)
             if isinstance(times, str):
-                which = "now" if each is project else "before"
-                report.failures.append(Failure(f"run {run} of {runs}, {which}", times))
-                return {}
+                which = "" if then is None else ", now" if each is project else ", before"
+                report.failures.append(Failure(f"run {run} of {runs}{which}", times))
+                again = []
+                break
             for key, time in times.items():
                 samples[each].setdefault(key, []).append(time)
+        if not again:
+            break
     report.measurements = [
         m if m.time is None else replace(m, runs=tuple(samples[project].get(_text(m.key), ())))
         for m in report.measurements
     ]
+    if then is None or not again:
+        return {}
     found = {m.key: tuple(samples[then].get(_text(m.key), ())) for m in report.measurements}
-    if again and not any(found.values()):
-        report.failures.append(
-            Failure("the state of before", "none of this can be measured there, for the reason above.")
-        )
+    if not any(found.values()):
+        why = "none of this can be measured there, for the reason above."
+        report.failures.append(Failure("the state of before", why))
     return {key: times for key, times in found.items() if times}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,33 +62,17 @@ def _grid(sweep: Sweep, measurements: Sequence[Measurement]) -> Grid:
     return Grid(title, tuple(name for name, _ in columns), rows, len(sweep.x_names) + 1, _notes(sweep, measurements))
 
 
-def comparison_grid(comparisons: Sequence[Comparison], baseline: str) -> Grid:
-    """Before and now, slowest first, with the verdict for a limit."""
-
-    def judged(c: Comparison) -> tuple[str, str]:
-        return "" if c.interval is None else f"{c.interval.low:+.1%} to {c.interval.high:+.1%}", c.verdict
-
-    return _comparison_grid(comparisons, baseline, f"{CONFIDENCE:.0%} interval", judged)
-
-
-def against_grid(comparisons: Sequence[Comparison], name: str) -> Grid:
-    """Before and now, slowest first, with the direction: faster, slower, or level."""
-
-    def judged(c: Comparison) -> tuple[str, str]:
-        return "" if c.noise is None else f"{c.noise:.1%}", c.direction
-
-    return _comparison_grid(comparisons, name, "noise", judged)
-
-
-def _comparison_grid(
-    comparisons: Sequence[Comparison], name: str, column: str, judged: Callable[[Comparison], tuple[str, str]]
-) -> Grid:
-    rows = tuple(
-        (c.where, number(c.before), number(c.now), f"{c.change:+.1%}", *judged(c))
-        for c in sorted(comparisons, key=lambda c: -c.change)
-    )
+def comparison_grid(comparisons: Sequence[Comparison], name: str, *, judged: bool) -> Grid:
+    """Before and now, slowest first; with the verdict for a limit, or with the direction: faster, slower, or level."""
+    rows = []
+    for c in sorted(comparisons, key=lambda c: -c.change):
+        interval = "" if c.interval is None else f"{c.interval.low:+.1%} to {c.interval.high:+.1%}"
+        noise = "" if c.noise is None else f"{c.noise:.1%}"
+        found = (interval, c.verdict) if judged else (noise, c.direction)
+        rows.append((c.where, number(c.before), number(c.now), f"{c.change:+.1%}", *found))
+    column = f"{CONFIDENCE:.0%} interval" if judged else "noise"
     header = ("measurement", "before (us)", "now (us)", "change", column, "")
-    return Grid(f"against {name}", header, rows, 1, explain(comparisons))
+    return Grid(f"against {name}", header, tuple(rows), 1, explain(comparisons))
 
 
 def print_grids(tables: Sequence[Grid], console: Console) -> None:
@@ -184,61 +168,36 @@ def write_csv(report: Report, path: Path) -> None:
         record["throttled"] = "; ".join(record["throttled"])
         record["runs_us"] = "; ".join(map(str, record["runs_us"]))
         records.append({"file": record.pop("file"), "benchmark": record.pop("benchmark"), **args, **record})
+    fixed = [key for key in (records[0] if records else ()) if key not in ("file", "benchmark", *names)]
     with path.open("w", encoding="utf-8", newline="") as stream:
-        fixed = [key for key in _FIELDS if key not in ("file", "benchmark", "args")]
         writer = csv.DictWriter(stream, ["file", "benchmark", *names, *fixed], restval="")
         writer.writeheader()
         writer.writerows(records)
 
 
-_FIELDS = (
-    "file",
-    "benchmark",
-    "args",
-    "provider",
-    "hardware",
-    "median_us",
-    "min_us",
-    "max_us",
-    "runs_us",
-    "bytes",
-    "flops",
-    "gbps",
-    "tflops",
-    "share",
-    "share_of",
-    "speedup",
-    "match",
-    "difference",
-    "throttled",
-    "error",
-)
-
-
 def _record(m: Measurement) -> dict[str, Any]:
-    values = (
-        m.sweep.file,
-        m.sweep.name,
-        dict(m.args),
-        m.provider,
-        None if m.hardware is None else m.hardware.device,
-        None if m.time is None else m.time.median,
-        None if m.time is None else m.time.min,
-        None if m.time is None else m.time.max,
-        list(m.runs),
-        m.nbytes,
-        m.flops,
-        m.gbps,
-        m.tflops,
-        None if m.share is None else m.share.value,
-        None if m.share is None else m.share.of,
-        m.speedup,
-        None if m.agreement is None else m.agreement.matches,
-        None if m.agreement is None or math.isinf(m.agreement.difference) else m.agreement.difference,
-        list(m.throttled),
-        m.error,
-    )
-    return dict(zip(_FIELDS, values, strict=True))
+    return {
+        "file": m.sweep.file,
+        "benchmark": m.sweep.name,
+        "args": dict(m.args),
+        "provider": m.provider,
+        "hardware": None if m.hardware is None else m.hardware.device,
+        "median_us": None if m.time is None else m.time.median,
+        "min_us": None if m.time is None else m.time.min,
+        "max_us": None if m.time is None else m.time.max,
+        "runs_us": list(m.runs),
+        "bytes": m.nbytes,
+        "flops": m.flops,
+        "gbps": m.gbps,
+        "tflops": m.tflops,
+        "share": None if m.share is None else m.share.value,
+        "share_of": None if m.share is None else m.share.of,
+        "speedup": m.speedup,
+        "match": None if m.agreement is None else m.agreement.matches,
+        "difference": None if m.agreement is None or math.isinf(m.agreement.difference) else m.agreement.difference,
+        "throttled": list(m.throttled),
+        "error": m.error,
+    }
 
 
 def _agreements(measurements: Sequence[Measurement]) -> list[str]:

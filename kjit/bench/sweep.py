@@ -6,7 +6,6 @@ keeps only the numbers of its plot. Here a failure replaces a time, and the rest
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from kjit.bench.hardware import Hardware, Share, find_hardware
 from kjit.bench.outputs import Agreement, compare
 from kjit.benchmark import BenchTime, kept
 from kjit.errors import KjitError, UsageError
+from kjit.project import describe_error
 
 BASELINE = "torch"
 """The provider that speed-ups are relative to; if there is none of this name, the second provider."""
@@ -189,7 +189,7 @@ def run_sweeps(sweeps: Iterable[Sweep], on_start: Callable[[Sweep, str], None] |
                 with kept(poisons=provider == sweep.providers[0]) as keeper:
                     row.append(_measure(sweep, given, provider, label, known))
                 results.append(keeper.results[:1])
-            report.measurements += _with_agreement(sweep, _with_speedups(sweep, row), results)
+            report.measurements += _compared(sweep, row, results)
     report.failures += [
         Failure(f"{m.sweep.file}: {m.sweep.name} ({describe(m.args, m.provider)})", m.error)
         for m in report.measurements
@@ -265,21 +265,19 @@ def _dtype_name(given: dict[str, Any]) -> str | None:
     return None if dtype is None else str(dtype).removeprefix("torch.")
 
 
-def _with_speedups(sweep: Sweep, row: list[Measurement]) -> list[Measurement]:
-    base = next((m.time for m in row if m.provider == sweep.baseline), None)
-    if base is None:
-        return row
-    return [m if m.time is None else replace(m, speedup=base.median / m.time.median) for m in row]
-
-
-def _with_agreement(sweep: Sweep, row: list[Measurement], results: list[list[object]]) -> list[Measurement]:
+def _compared(sweep: Sweep, row: list[Measurement], results: list[list[object]]) -> list[Measurement]:
+    """Measurements with their speed-ups over the baseline provider, and with the agreement of their results."""
     base = next((index for index, m in enumerate(row) if m.provider == sweep.baseline and m.time is not None), None)
     if base is None:
         return row
-    return [
-        m if m.time is None or index == base else replace(m, agreement=compare(results[index], results[base]))
-        for index, m in enumerate(row)
-    ]
+    compared = []
+    for index, m in enumerate(row):
+        time = row[base].time
+        if m.time is not None and time is not None:
+            agreement = None if index == base else compare(results[index], results[base])
+            m = replace(m, speedup=time.median / m.time.median, agreement=agreement)
+        compared.append(m)
+    return compared
 
 
 def _seed() -> None:
@@ -305,15 +303,3 @@ def plain(args: Mapping[str, Any]) -> dict[str, Any]:
 def describe(args: Mapping[str, Any], provider: str) -> str:
     """`n=1024, dtype=float16, kjit`: one measurement, for display."""
     return ", ".join([*(f"{name}={value}" for name, value in args.items()), provider])
-
-
-def describe_error(error: BaseException, path: Path) -> str:
-    """A description of an error: the message of kjit's own, others in one line with the line of `path`."""
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        return f"SyntaxError: {error.msg} (line {error.lineno})"
-    if isinstance(error, KjitError):
-        return error.message
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
-    first, *rest = str(error).splitlines() or [""]
-    text = f"{type(error).__name__}: {first}{' ...' if rest else ''}" if first else type(error).__name__
-    return f"{text} (line {lines[-1]})" if lines else text

@@ -5,7 +5,6 @@ Nothing heavy (torch, tvm-ffi, jinja2) is imported before a command that needs i
 
 from __future__ import annotations
 
-import codecs
 import errno
 import gc
 import io
@@ -44,7 +43,6 @@ from kjit.errors import KjitError
 _GUESS = re.compile(
     r"\s*(?:\(?Did you mean (?:one of:? )?(.*?)\?\)?|\(Possible (?:options|commands): (.*)\))\.?\s*$", re.DOTALL
 )
-_STDERR = 2  # the last of the three numbers that every program takes for open
 _UNSET = {"help": False, "install_completion": False, "show_completion": False}
 
 app = typer.Typer(
@@ -89,7 +87,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def _before_any_command(
     context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show a Python traceback with an error.")] = False,
     version: Annotated[
@@ -107,8 +105,10 @@ def options(
 def main() -> None:
     """Run the command line and exit with its status: 0 done, 1 the work failed, 2 wrong usage."""
     debug = "--debug" in sys.argv[1:]
-    _open_closed_streams()
-    _print_anything()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Names of files as their bytes; what another locale cannot encode as escapes.
+            stream.reconfigure(errors="surrogateescape" if stream.encoding.lower() == "utf-8" else "backslashreplace")
     try:
         status = app(standalone_mode=False)
         sys.stdout.flush()  # here, where a failure can be reported
@@ -123,34 +123,6 @@ def main() -> None:
         # about what is left.
         gc.freeze()
     sys.exit(status)
-
-
-def _open_closed_streams() -> None:
-    """Redirect writes to a closed standard stream (`>&-`) to nowhere, rather than into the next file that is opened.
-
-    A new file gets the lowest free number, so 0, 1 and 2 are filled in order.
-    """
-    while (handle := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        os.set_inheritable(handle, True)  # like those of a shell: child processes inherit them
-    os.close(handle)
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (open until the end)
-
-
-def _print_anything() -> None:
-    """Print characters that the locale cannot encode as escapes, and file names as their bytes."""
-
-    def encode(error: UnicodeError) -> tuple[str | bytes, int]:
-        try:
-            return codecs.lookup_error("surrogateescape")(error)
-        except UnicodeError:
-            return codecs.backslashreplace_errors(error)
-
-    codecs.register_error("kjit", encode)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="kjit")
 
 
 def _report(error: Exception) -> int:
@@ -169,21 +141,12 @@ def _report(error: Exception) -> int:
         return 128 + signal.SIGPIPE
     if isinstance(error, OSError):
         console.print_error(*_explain(error))
-        _give_up_printing()
         return 1
     console.print_error(
         f"kjit failed where it should not: {type(error).__name__}: {error}.",
         "`kjit --debug ...` shows where; please report it with what that prints",
     )
     return 1
-
-
-def _give_up_printing() -> None:
-    """Discard further output after a failed write, or Python would report the error again at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report_usage(error: Exception) -> int:
@@ -219,7 +182,7 @@ def _command_of(error: Exception) -> str:
 
 
 def _explain(error: OSError) -> tuple[str, str | None]:
-    if error.errno == errno.ENOENT and error.filename is None and not _is_anywhere():
+    if error.errno == errno.ENOENT and error.filename is None:  # of os.getcwd
         return "the current folder no longer exists.", "cd to one that does"
     where = error.filename if error.filename is not None else "a file"
     if error.errno == errno.ENOSPC:
@@ -233,11 +196,3 @@ def _explain(error: OSError) -> tuple[str, str | None]:
             "check its permissions, or work in another folder",
         )
     return f"{error.strerror or error} ('{where}').", None
-
-
-def _is_anywhere() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return False
-    return True

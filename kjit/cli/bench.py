@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kjit import env
-from kjit.cli import complete, console
+from kjit.cli import console
+from kjit.cli.options import Ops
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def bench(
-    ops: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
-    ] = None,
+    ops: Ops = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON (also the format of --baseline).")
     ] = False,
@@ -45,9 +42,10 @@ def bench(
         str, typer.Option("--max-regression", metavar="PERCENT", help="The allowed slowdown against the baseline.")
     ] = "5%",
     runs: Annotated[
-        str | None,
+        int | None,
         typer.Option(
             "--runs",
+            min=1,
             metavar="N",
             help="The number of processes to measure in, for comparisons. Default: 5 with --json, --baseline or "
             "--against, else 1.",
@@ -77,7 +75,7 @@ def bench(
         console.note(f"{env.SIM} is set: times in the simulator do not predict those on a GPU.")
     allowed = _percent(max_regression)
     compares = baseline is not None or against is not None
-    wanted = _count(runs) if runs is not None else repeat.RUNS if json or compares else 1
+    wanted = runs or (repeat.RUNS if json or compares else 1)
     known = compare.read_baseline(baseline) if baseline is not None else None
     project = find_project()
     files = collect.find_files(project, ops or [])
@@ -104,28 +102,22 @@ def bench(
         measured.failures[:0] = failures
         if revision is not None:
             revision.bring([project.benchmarks_dir, project.tests_dir], project)
-            samples = repeat.alternate(
+        if revision is not None or wanted > 1:
+            what = "run {} of {}, in a process of its own"
+            if revision is not None:
+                what = f"pair {{}} of {{}}: this and {against}, in processes of their own"
+            samples = repeat.repeat(
                 measured,
                 project,
-                revision.project,
                 files,
                 wanted,
                 is_quick=quick,
-                on_run=lambda run: console.note(
-                    f"pair {run} of {wanted}: this and {against}, in processes of their own"
-                ),
+                then=None if revision is None else revision.project,
+                on_run=lambda run: console.note(what.format(run, wanted)),
             )
+        if revision is not None:
             hardware = {device.device: device.name for device in measured.hardware}
             known = compare.Baseline(Path(revision.name), hardware, samples)
-    if wanted > 1 and against is None:
-        repeat.repeat(
-            measured,
-            project,
-            files,
-            wanted,
-            is_quick=quick,
-            on_run=lambda run: console.note(f"run {run} of {wanted}, in a process of its own"),
-        )
     if not quick and env.simulation() is None:
         _keep(measured, project)
     comparisons = compare.compare(measured, known, allowed) if known is not None and known.samples else []
@@ -140,8 +132,7 @@ def bench(
     else:
         grids = report.grids(measured)
         if known is not None:
-            grid = report.against_grid if against is not None else report.comparison_grid
-            grids.append(grid(comparisons, str(known.path)))
+            grids.append(report.comparison_grid(comparisons, str(known.path), judged=against is None))
         for line in report.hardware_lines(measured):
             console.say(line)
         if markdown:
@@ -210,12 +201,6 @@ def _run(sweeps: list[Sweep]) -> Report:
             progress.update(task, description=f"{sweep.name}: {what}", completed=done)
 
         return run_sweeps(sweeps, advance)
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", text.strip(), re.ASCII):
-        raise UsageError(f"--runs is '{text}', not a number of processes.", hint="write it like 5")
-    return int(text)
 
 
 def _percent(text: str) -> float:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kjit import env
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import Archs, Json, Ops
 from kjit.errors import CompileError, UsageError
 from kjit.spec import TARGET_KINDS, TargetKind
 
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
 
 
 def build(
-    ops: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
-    ] = None,
+    ops: Ops = None,
     recorded: Annotated[
         Path | None,
         typer.Option(
@@ -44,10 +42,7 @@ def build(
             help="At most N compiles at once; default: slightly more than one per core.",
         ),
     ] = None,
-    arch: Annotated[
-        list[str] | None,
-        typer.Option("--arch", metavar="LIST", help="CUDA architectures, like 8.0,9.0a; default: the GPUs present."),
-    ] = None,
+    arch: Archs = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,7 +67,7 @@ def build(
     ] = None,
     only: Annotated[bool, typer.Option("--only", help="With --out: remove everything else from the bundle.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be built, and why.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    json: Json = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the commands and the compilers' full output.")
     ] = False,
@@ -237,35 +232,31 @@ def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
 
 def _print_table(outcomes: list[Outcome]) -> None:
     """Print the built variants; for a dry run, the state of each, with reasons."""
-    from rich.markup import escape
-
     from kjit.engine.diagnostics.symbols import short_names
     from kjit.engine.reports import compiler_of
 
     is_dry = any(outcome.state == "stale" for outcome in outcomes)
     is_cuda = any(outcome.variant.target.kind == "cuda" for outcome in outcomes) and not is_dry
-    of_build = () if is_dry else ("seconds",)
-    of_kernels = ("registers", "shared memory", "spills", "stack") if is_cuda else ()
-    last = ("why",) if is_dry else ("compiler",) if is_cuda else ()
-    table = text.table(("variant", "target", "state"), (*of_build, "size", *of_kernels), last)
-    colors = {"hit": "green", "built": "green", "stale": "yellow", "failed": "red"}
+    right = ([] if is_dry else ["seconds"]) + ["size"]
+    of_kernels = ["registers", "shared memory", "spills", "stack"] if is_cuda else []
+    rows = []
     for outcome in outcomes:
-        row = [outcome.variant.spec.label, str(outcome.variant.target)]
-        row.append(f"[{colors[outcome.state]}]{outcome.state}[/]")
+        row = [outcome.variant.spec.label, str(outcome.variant.target), outcome.state]
         if not is_dry:
             row.append(f"{outcome.seconds:.1f}" if outcome.state == "built" else "-")
         row.append("-" if outcome.artifact is None else text.size(outcome.artifact.size))
         kernels = _kernels(outcome)
+        blank = [""] * (1 + len(right))
         if is_cuda:
             row += _of_kernel(kernels[0]) if len(kernels) == 1 else ["-"] * len(of_kernels)
             row.append("-" if outcome.artifact is None else compiler_of(outcome.artifact)[0] or "-")
-        table.add_row(*row, *([escape(outcome.reason)] if is_dry else []))
+        rows.append([*row, outcome.reason] if is_dry else row)
         if is_cuda and len(kernels) > 1:
             names = short_names([kernel.kernel for kernel in kernels])
             for name, kernel in zip(names, kernels, strict=True):
-                of_variant = [""] * (len(row) - 2 - len(of_kernels) - len(last))
-                table.add_row(f"  {escape(name)}", f"  {kernel.arch}", *of_variant, *_of_kernel(kernel))
-    text.print_table(table)
+                rows.append([f"  {name}", f"  {kernel.arch}", *blank, *_of_kernel(kernel)])
+    last = ["why"] if is_dry else ["compiler"] if is_cuda else []
+    text.print_rows(["variant", "target", "state", *right, *of_kernels, *last], rows, right + of_kernels)
 
 
 def _kernels(outcome: Outcome) -> tuple[KernelResources, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from kjit.cli import console, text
+from kjit.cli.options import Json, Ops
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from kjit.engine.cache.store import Store
 
 cache_app = typer.Typer(help="Show, verify and clean the cache.", no_args_is_help=True)
-
-_Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-_Ops = Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default: all.")]
 
 
 @cache_app.command("path")
@@ -34,7 +32,7 @@ def path() -> None:
 
 
 @cache_app.command("size")
-def size(json: _Json = False) -> None:
+def size(json: Json = False) -> None:
     """Print the number of artifacts and their size."""
     from kjit import env
     from kjit.engine.cache.store import Store
@@ -74,7 +72,7 @@ def size(json: _Json = False) -> None:
 
 
 @cache_app.command("ls")
-def ls(ops: _Ops = None, json: _Json = False) -> None:
+def ls(ops: Ops = None, json: Json = False) -> None:
     """List the artifacts: variant, target, size, build time, last use.
 
     The libraries themselves are not checked; `kjit cache verify` does that.
@@ -109,7 +107,7 @@ def ls(ops: _Ops = None, json: _Json = False) -> None:
 
 
 @cache_app.command("verify")
-def verify(ops: _Ops = None, json: _Json = False) -> None:
+def verify(ops: Ops = None, json: Json = False) -> None:
     """Check every artifact against its record. A damaged one is never loaded: it is built again when needed.
 
     Also reports parts that others than the cache's owner can change, which are not loaded either.

@@ -11,6 +11,7 @@ import typer
 from kjit.cli import console, text
 from kjit.cli.cache import check_ops
 from kjit.cli.confirm import confirm
+from kjit.cli.options import Ops, Yes
 from kjit.errors import CacheError, UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def clean_cache(
-    ops: Annotated[list[str] | None, typer.Argument(metavar="OP", help="Only these ops; default: all.")] = None,
+    ops: Ops = None,
     older_than: Annotated[
         str | None,
         typer.Option("--older-than", metavar="TIME", help="Only artifacts not used for this long, like 30d."),
@@ -28,7 +29,7 @@ def clean_cache(
         bool, typer.Option("--stale", help="Only artifacts that no current source of this project can hit.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON; needs --yes or --dry-run.")] = False,
 ) -> None:
     """Remove built modules from the cache.
@@ -131,19 +132,14 @@ def _show(entries: list[Entry], others: Mapping[str, int], reasons: Mapping[str,
     groups: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault((entry.op, entry.target, reasons.get(entry.path, "")), []).append(entry)
-    from rich.markup import escape
-
-    why = ("why",) if reasons else ()
-    table = text.table(("op", "target"), ("artifacts", "size", "last used"), why)
-    for (op, target, reason), group in sorted(groups.items()):
-        newest = max(entry.used for entry in group)
-        row = [op, target, str(len(group)), text.size(_total(group)), text.age(newest)]
-        table.add_row(*row, *([escape(reason)] if reasons else []))
-    for name, size in others.items():
-        if size:
-            table.add_row(name, "", "", text.size(size), "")
-    table.add_row("[bold]all[/]", "", str(len(entries)), text.size(_total(entries) + sum(others.values())), "")
-    text.print_table(table)
+    rows = [
+        (op, target, str(len(group)), text.size(_total(group)), text.age(max(entry.used for entry in group)), reason)
+        for (op, target, reason), group in sorted(groups.items())
+    ]
+    rows += [(name, "", "", text.size(size), "", "") for name, size in others.items() if size]
+    rows.append(("all", "", str(len(entries)), text.size(_total(entries) + sum(others.values())), "", ""))
+    header = ("op", "target", "artifacts", "size", "last used", "why" if reasons else "")
+    text.print_rows(header, rows, header[2:5])
 
 
 def _total(entries: Sequence[Entry]) -> int:

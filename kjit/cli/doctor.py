@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 
 from kjit.cli import console
+from kjit.cli.options import Json
 
 _COLOURS = {"ok": "green", "problem": "bold red", "absent": "yellow"}
 
 
 def doctor(
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Check compilers, CUDA, GPUs, PyTorch and the cache.
 

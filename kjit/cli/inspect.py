@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import Archs, JsonNumbers, Op
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    op: Annotated[str, typer.Argument(help="The op.", autocompletion=complete.ops)],
+    op: Op,
     sass: Annotated[bool, typer.Option("--sass", help="Show machine code, interleaved with its source lines.")] = False,
     ptx: Annotated[bool, typer.Option("--ptx", help="Show PTX, interleaved with its source lines.")] = False,
     resources: Annotated[
@@ -34,17 +35,14 @@ def inspect(
             help="Show the differences from this git revision, or from this library or cubin.",
         ),
     ] = None,
-    arch: Annotated[
-        list[str] | None,
-        typer.Option("--arch", metavar="LIST", help="CUDA architectures, like 8.0,9.0a; default: the GPUs present."),
-    ] = None,
+    arch: Archs = None,
     variant: Annotated[
         str | None, typer.Option("--variant", metavar="TEXT", help="Only variants with this in their name.")
     ] = None,
     kernel: Annotated[
         str | None, typer.Option("--kernel", metavar="TEXT", help="Only kernels with this in their name.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    json: JsonNumbers = False,
 ) -> None:
     """Show an op's kernels: registers, spills, instructions.
 
@@ -192,25 +190,19 @@ def _print_table(codes: Sequence[Code]) -> None:
     from kjit.engine.reports import reasons_for_nvcc
 
     right = ("registers", "spills", "shared", "instructions")
-    table = text.table(("variant",), right, ("global loads", "global stores", "compiler"))
+    rows = []
     for code in codes:
-        table.add_row(code.label, *[""] * (len(right) + 2), code.compiler)
+        rows.append([code.label, *[""] * (len(right) + 2), code.compiler])
         for name, kernel in _kernels(code):
             used = kernel.resources
             row = ["-"] * 3
             if used is not None:
                 row = [str(used.registers), text.size(used.spill_stores + used.spill_loads), text.size(used.shared)]
             widths = [inspection.widths_of(kernel, kind) or "-" for kind in ("global loads", "global stores")]
-            table.add_row(f"  {_escaped(name)}", *row, str(kernel.size), *widths)
-    text.print_table(table)
+            rows.append([f"  {name}", *row, str(kernel.size), *widths])
+    text.print_rows(("variant", *right, "global loads", "global stores", "compiler"), rows, right)
     for reason in reasons_for_nvcc((code.label, code.compiler, code.why_nvcc) for code in codes):
         console.note(reason)
-
-
-def _escaped(name: str) -> str:
-    from rich.markup import escape
-
-    return escape(name)
 
 
 def _print_sass(codes: Sequence[Code]) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 
@@ -15,30 +13,28 @@ import typer
 from kjit.cli import console
 
 _ENDED_BY = 128  # plus the signal's number, as in shells
-_DEAF_S = 10.0  # to a second signal: longer than the grace period in run.py
 
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[threading.Event]:
     """End the compilers when this process is terminated (by Ctrl-C, CI, or a closed terminal), then the command.
 
-    That takes a few seconds at most (run.py), during which a second signal is ignored, as it would leave the work half
-    done; later ones are not, in case something hangs. Yields an event that is set by the signal: Python drops an
-    exception raised in a `__del__` or a callback of a weak reference, and the event reaches the waiting code anyway.
+    That takes a few seconds at most (run.py), during which further signals are ignored, as they would leave the work
+    half done. Yields an event that is set by the signal: Python drops an exception raised in a `__del__` or a callback
+    of a weak reference, and the event reaches the waiting code anyway.
 
     Raises:
         Exit: with the status of a shell for that signal.
     """
     cancel = threading.Event()
-    heard, heard_at = signal.SIGINT, -math.inf
+    heard = signal.SIGINT
 
     def leave(number: int, frame: object) -> None:
-        nonlocal heard, heard_at
+        nonlocal heard
         del frame
-        now = time.monotonic()
-        if now - heard_at < _DEAF_S:
+        if cancel.is_set():
             return
-        heard, heard_at = signal.Signals(number), now
+        heard = signal.Signals(number)
         cancel.set()
         raise KeyboardInterrupt
 

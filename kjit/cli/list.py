@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import Json, Ops
 
 if TYPE_CHECKING:
     from kjit.bench.last import LastBench
     from kjit.overview import OpSummary
     from kjit.project import Project
 
-_COLORS = {"built": "green", "stale": "yellow", "not built": "dim"}
-
 
 def list_ops(
-    ops: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    ops: Ops = None,
+    json: Json = False,
 ) -> None:
     """List the ops of the project, their builds and benchmarks.
 
@@ -51,30 +47,29 @@ def list_ops(
 
 
 def _print(found: list[OpSummary]) -> None:
-    from rich.markup import escape
-
     from kjit.dtypes import DTYPES
 
     benched = any(each.last_bench is not None for each in found)
-    table = text.table(
-        ("op", "pattern", "devices", "dtypes"), ("variants",), ("state", *(["last bench"] if benched else []))
-    )
+    rows = []
     for each in found:
         states = [
-            f"{target.target} [{_COLORS[target.state]}]{target.state}[/]"
+            f"{target.target} {target.state}"
             + (f" ({target.built} of {target.variants})" if 0 < target.built < target.variants else "")
             for target in each.targets
         ]
-        table.add_row(
-            each.op,
-            escape(each.pattern or "-"),
-            ",".join(each.devices) or "-",
-            ",".join(DTYPES[name].short if name in DTYPES else name for name in each.dtypes) or "-",
-            str(each.variants),
-            "broken" if each.error is not None else ", ".join(states) or "-",
-            *([_last(each.last_bench)] if benched else []),
+        rows.append(
+            (
+                each.op,
+                each.pattern or "-",
+                ",".join(each.devices) or "-",
+                ",".join(DTYPES[name].short if name in DTYPES else name for name in each.dtypes) or "-",
+                str(each.variants),
+                "broken" if each.error is not None else ", ".join(states) or "-",
+                _last(each.last_bench) if benched else "",
+            )
         )
-    text.print_table(table)
+    header = ("op", "pattern", "devices", "dtypes", "variants", "state", "last bench" if benched else "")
+    text.print_rows(header, rows, ("variants",))
 
 
 def _last(bench: LastBench | None) -> str:

@@ -6,16 +6,17 @@ from typing import Annotated
 
 import typer
 
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
 from kjit.cli.confirm import confirm
+from kjit.cli.options import Op, Yes
 from kjit.cli.rm import print_mentions
 
 
 def mv(
-    op: Annotated[str, typer.Argument(help="The op.", autocompletion=complete.ops)],
+    op: Op,
     new: Annotated[str, typer.Argument(help="Its new name.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; show the files and a diff.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     force: Annotated[bool, typer.Option("--force", help="Also change files that git cannot restore.")] = False,
 ) -> None:
     """Rename an op: its files, definitions and imports.
@@ -30,11 +31,9 @@ def mv(
     project = find_project()
     move = plan_rename(project, op, new, force=force)
     if dry_run:
-        origins = {after: before for before, after in move.moved if after is not None}
-        console.say(move.files.diff(origins).rstrip("\n"))
+        console.say(move.files.diff({after: before for before, after in move.moved.items()}).rstrip("\n"))
         console.say()
-    for before, after in move.moved:
-        assert after is not None  # it is renamed
+    for before, after in move.moved.items():
         console.say(f"{text.path(before)} -> {text.path(after)}")
     for file in move.files.files:
         if file.edits:

@@ -87,7 +87,7 @@ def new(
         return
     scaffold.files.write(force=force)
     _report(scaffold)
-    console.say(f"Then: pytest {text.path(scaffold.project.test_path(op))}")
+    console.say(f"Then: kjit test {op}")
 
 
 def _show(scaffold: Scaffold) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kjit import env
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import JsonNumbers, Op
 from kjit.errors import KjitError, ToolchainError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def profile(
-    op: Annotated[str, typer.Argument(help="The op.", autocompletion=complete.ops)],
+    op: Op,
     point: Annotated[
         str | None,
         typer.Option(
@@ -30,13 +31,13 @@ def profile(
         ),
     ] = None,
     torch: Annotated[bool, typer.Option("--torch", help="Write a trace of PyTorch's profiler, for Perfetto.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    json: JsonNumbers = False,
 ) -> None:
     """Profile one call of an op with Nsight Compute.
 
     Measures a call of its benchmark, and summarises what limits it. The full report is kept in .kjit/profile, for
-    Nsight Compute's GUI, with a roofline plot if matplotlib is installed. If the GPU's counters cannot be read, the
-    launch is taken from PyTorch's profiler and the time from the benchmark.
+    Nsight Compute's GUI. If the GPU's counters cannot be read, the launch is taken from PyTorch's profiler and the time
+    from the benchmark.
     """
     from kjit import profiling
     from kjit.bench import collect, counters
@@ -75,9 +76,6 @@ def profile(
     for launch in launches:
         for line in counters.describe_launch(launch):
             console.say(line)
-    picture = folder / f"{op}-roofline.png"
-    if counters.draw_roofline(chosen.label, launches, picture):
-        console.say(f"roofline: {text.path(picture)}")
     console.say(f"report: {text.path(report)}")
 
 

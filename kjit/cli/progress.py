@@ -5,16 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kjit.cli import console, text
 
 if TYPE_CHECKING:
-    from rich.progress import Task
-    from rich.text import Text
-
     from kjit.engine.outcomes import Event, Outcome
-    from kjit.spec import Variant
 
 _WORTH_TELLING_S = 10.0  # a remaining time that is worth showing
 
@@ -52,44 +48,27 @@ def progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
         yield log
         return
 
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
-    from rich.text import Text
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    class Done(MofNCompleteColumn):
-        """The number of finished variants, in the line of the total only."""
-
-        def render(self, task: Task) -> Text:
-            return Text() if task.total is None else super().render(task)
-
-    class Times(ProgressColumn):
-        """Elapsed and expected time of a compile, and of the total."""
-
-        def render(self, task: Task) -> Text:
-            since = text.seconds(task.elapsed or 0.0)
-            variant = task.fields.get("variant")
-            if variant is None:
-                left = estimate.seconds_left(time.monotonic())
-                return Text(f"{since}, about {text.seconds(left)} left" if left else since)
-            expected = estimate.expected(variant)
-            return Text(since if expected is None else f"{since} of about {text.seconds(expected)}")
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Done(), Times())
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=console.err(), transient=True) as display:
-        everything = display.add_task("building", total=total)
-        running: dict[Variant, Any] = {}
+        task = display.add_task("building", total=total)
 
         def show(event: Event) -> None:
             estimate.on_event(event, time.monotonic())
             if isinstance(event, Queued):
                 return
-            if isinstance(event, Started):
-                if event.variant not in running:  # it may be compiled again
-                    label = f"  {event.variant.label}"
-                    running[event.variant] = display.add_task(label, total=None, variant=event.variant)
-                return
-            if event.variant in running:
-                display.remove_task(running.pop(event.variant))
-            display.advance(everything)
+            if not isinstance(event, Started):
+                display.advance(task)
+            left = estimate.seconds_left(time.monotonic())
+            left_text = f", about {text.seconds(left)} left" if left else ""
+            display.update(task, description=f"{event.variant.label}{left_text}")
 
         yield show
 

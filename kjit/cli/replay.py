@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +10,11 @@ import typer
 
 from kjit import env
 from kjit.cli import console, text
+from kjit.cli.options import Json, Timeout
 from kjit.errors import KjitError, UsageError
 
 if TYPE_CHECKING:
-    from kjit.replay import Call, Outcome, Replay, Timing
+    from kjit.replay import Call, Outcome, Replay
 
 replay_app = typer.Typer(
     help="Test, time or sanitize calls recorded with KJIT_RECORD.",
@@ -26,7 +26,6 @@ _Ops = Annotated[
     list[str] | None, typer.Option("--op", metavar="NAME", help="Only calls of this op; may be given several times.")
 ]
 _Sim = Annotated[bool, typer.Option("--sim", help="Make calls on a GPU in the simulator, even if there is a GPU.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _SHOWN_LAST = 3
 _TEST = '''"""The calls that `kjit replay sanitize` makes."""
@@ -59,7 +58,7 @@ class TestReplayed:
 
 
 @replay_app.command("test")
-def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: _Json = False) -> None:
+def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: Json = False) -> None:
     """Make the calls, and compare the results with the reference.
 
     The reference is in the op's test, tests/test_<module>.py of this project: that of its class OpTest, or in the
@@ -68,6 +67,8 @@ def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: _Json = False
 
     Exit status 1: a call differs or fails, or a file cannot be read.
     """
+    from kjit.replay import last_calls
+
     calls, errors, again = _begin(paths, ops, sim)
     outcomes: list[Outcome] = []
     for call in calls:
@@ -77,18 +78,21 @@ def test(paths: _Paths, ops: _Ops = None, sim: _Sim = False, json: _Json = False
             break
     if json:
         rows = [{"state": each.state, "detail": each.detail, **_to_json(each.call)} for each in outcomes]
-        console.print_json({"calls": rows, "unreadable": [error.message for error in errors]})
+        _print_json(rows, errors)
     else:
-        text.print_rows(("op", "tensors", "result"), [_row(each.call, each.state) for each in outcomes])
+        text.print_rows(
+            ("op", "tensors", "result"), [(each.call.name, each.call.shapes(), each.state) for each in outcomes]
+        )
         for each in outcomes:
             if each.detail:
                 console.print_error(f"{each.call.name} {each.state}: {each.detail}", f"the call is {each.call.file}")
-        _tell_last(paths)
+        for process, name in [each for path in paths for each in last_calls(path)][-_SHOWN_LAST:]:
+            console.note(f"The last call of process {process} is {name}.")
     _end(errors, failed=any(each.state in ("differs", "failed") for each in outcomes) or len(outcomes) < len(calls))
 
 
 @replay_app.command("bench")
-def bench(paths: _Paths, ops: _Ops = None, json: _Json = False) -> None:
+def bench(paths: _Paths, ops: _Ops = None, json: Json = False) -> None:
     """Time the calls.
 
     They have their recorded shapes and strides, and the reference in the op's test is timed as well.
@@ -104,10 +108,18 @@ def bench(paths: _Paths, ops: _Ops = None, json: _Json = False) -> None:
             {"us": each.median, "reference_us": each.reference, "error": each.error or None, **_to_json(each.call)}
             for each in timings
         ]
-        console.print_json({"calls": rows, "unreadable": [error.message for error in errors]})
+        _print_json(rows, errors)
     else:
         header = ("op", "tensors", "us", "reference us")
-        text.print_rows(header, [(*_row(each.call), *_times(each)) for each in timings], header[2:])
+        found = [
+            (
+                each.call.name,
+                each.call.shapes(),
+                *("-" if t is None else f"{t:.2f}" for t in (each.median, each.reference)),
+            )
+            for each in timings
+        ]
+        text.print_rows(header, found, header[2:])
         for each in timings:
             if each.error:
                 console.print_error(f"{each.call.name}: {each.error}", f"the call is {each.call.file}")
@@ -123,10 +135,8 @@ def sanitize(
         typer.Option("--tool", metavar="NAME", help="memcheck, racecheck, initcheck, synccheck; default: memcheck."),
     ] = None,
     sim: _Sim = False,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="The time limit of a tool, like 90s or 10m.")
-    ] = "5m",
-    json: _Json = False,
+    timeout: Timeout = "5m",
+    json: Json = False,
 ) -> None:
     """Make the calls under compute-sanitizer.
 
@@ -136,7 +146,7 @@ def sanitize(
     """
     from kjit import sanitizing
     from kjit.cli.sanitize import check_tools, environment_of, print_run, require_sanitizer, run_to_json
-    from kjit.cli.test import START_PYTEST
+    from kjit.cli.test import pytest_command
     from kjit.project import find_project, keep_folder
 
     limit = text.duration(timeout)
@@ -159,7 +169,7 @@ def sanitize(
     named = [str(path.absolute()) for path in paths]
     file.write_text(_TEST.format(paths=named, ops=list(ops or ()), simulated=again.is_simulated))
     options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", f"--rootdir={project.root}"]
-    command = [sys.executable, "-c", START_PYTEST, str(project.root), *options, str(file)]
+    command = pytest_command(project, *options, str(file))
     environment = environment_of(project, simulated=again.is_simulated)
     runs = []
     for each in ("sim-check",) if again.is_simulated else tuple(tool or ("memcheck",)):
@@ -169,7 +179,7 @@ def sanitize(
             print_run(run, limit)
     if json:
         console.print_json([run_to_json(run) for run in runs])
-    _end(errors, failed=any(run.findings or run.failed or run.timed_out or run.status for run in runs))
+    _end(errors, failed=not all(run.is_clean for run in runs))
 
 
 def _begin(paths: list[Path], ops: list[str] | None, sim: bool) -> tuple[list[Call], list[KjitError], Replay]:
@@ -191,20 +201,9 @@ def _end(errors: list[KjitError], *, failed: bool) -> None:
         raise typer.Exit(1)
 
 
-def _row(call: Call, *more: str) -> tuple[str, ...]:
-    return (call.name, call.shapes(), *more)
-
-
-def _times(timing: Timing) -> tuple[str, ...]:
-    return tuple("-" if time is None else f"{time:.2f}" for time in (timing.median, timing.reference))
+def _print_json(rows: list[dict[str, object]], errors: list[KjitError]) -> None:
+    console.print_json({"calls": rows, "unreadable": [error.message for error in errors]})
 
 
 def _to_json(call: Call) -> dict[str, object]:
     return {"file": str(call.file), "op": call.op, "name": call.name, "arguments": call.document["arguments"]}
-
-
-def _tell_last(paths: list[Path]) -> None:
-    from kjit import replay
-
-    for process, name in [each for path in paths for each in replay.last_calls(path)][-_SHOWN_LAST:]:
-        console.note(f"The last call of process {process} is {name}.")

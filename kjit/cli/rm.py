@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
 from kjit.cli.confirm import confirm
+from kjit.cli.options import Op, Yes
 
 if TYPE_CHECKING:
     from kjit.project import Project
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def rm(
-    op: Annotated[str, typer.Argument(help="The op to remove.", autocompletion=complete.ops)],
+    op: Op,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     force: Annotated[bool, typer.Option("--force", help="Also remove files that git cannot restore.")] = False,
 ) -> None:
     """Remove an op: wrapper, kernels, test and benchmark.
@@ -30,7 +31,7 @@ def rm(
 
     project = find_project()
     move = plan_removal(project, op, force=force)
-    for path, _ in move.moved:
+    for path in move.moved:
         console.say(text.path(path))
     print_mentions(move, project, op)
     if dry_run:
@@ -49,10 +50,10 @@ def print_mentions(move: Move, project: Project, op: str) -> None:
     shown = 10
     if move.mentions:
         console.note(f"Other mentions of {op}, which stay unchanged:")
-    for each in move.mentions[:shown]:
-        console.note(f"  {project.display(each.path)}:{each.line}: {each.text}")
+    for path, line, written in move.mentions[:shown]:
+        console.note(f"  {project.display(path)}:{line}: {written}")
     if len(move.mentions) > shown:
         console.note(f"  and {len(move.mentions) - shown} more lines")
-    for folder in move.bundles:
-        name = project.display(folder)
+    if move.bundle is not None:
+        name = project.display(move.bundle)
         console.note(f"The bundle {name} has modules of {op}: `kjit build --out {name} --only` removes them.")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kjit import env
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import Json, Timeout, known_ops
 from kjit.errors import KjitError, ToolchainError, UsageError
 
 if TYPE_CHECKING:
@@ -32,9 +31,7 @@ _APPENDED = "NVCC_APPEND_FLAGS"  # nvcc's own variable, and so part of the key
 def sanitize(
     ops: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="OP", help="Only these ops; default: all that have a test.", autocompletion=complete.ops
-        ),
+        typer.Argument(metavar="OP", help="Only these ops; default: all that have a test.", autocompletion=known_ops),
     ] = None,
     tool: Annotated[
         list[str] | None,
@@ -47,10 +44,8 @@ def sanitize(
         str | None,
         typer.Option("--tests", "-k", metavar="EXPRESSION", help="Only tests that match, as with pytest -k."),
     ] = None,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="The time limit of a tool, like 90s or 10m.")
-    ] = "5m",
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    timeout: Timeout = "5m",
+    json: Json = False,
 ) -> None:
     """Run the tests of ops under compute-sanitizer.
 
@@ -73,8 +68,7 @@ def sanitize(
     collected = wrappers.collect(project, ops or [file.stem.removeprefix("test_") for file in files])
     wanted = _with_kernels(collected, are_named=bool(ops))
     files = [file for file in files if file.stem.removeprefix("test_") in wanted]
-    if importlib.util.find_spec("pytest") is None:
-        raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
+    command = _pytest(project, files, tests)
     found = gpus.visible_gpus()
     simulated = sim or env.simulation() is not None or not found
     if simulated and tool:
@@ -94,7 +88,7 @@ def sanitize(
         console.note(f"{each}: {', '.join(text.path(file) for file in files)}")
         run = sanitizing.run_tests(
             each,
-            _pytest(project, files, tests),
+            command,
             environment,
             folder,
             name,
@@ -109,7 +103,7 @@ def sanitize(
             raise KjitError(f"no test ran ({text.path(run.report)}).", hint="-k may leave all of them out")
     if json:
         console.print_json([run_to_json(run) for run in runs])
-    if any(run.findings or run.failed or run.timed_out or run.status for run in runs):
+    if not all(run.is_clean for run in runs):
         raise typer.Exit(1)
 
 
@@ -158,13 +152,14 @@ def require_sanitizer() -> None:
 
 def environment_of(project: Project, *, simulated: bool) -> dict[str, str]:
     """The environment of the tests. The flag for nvcc is also set for this process, which builds their modules."""
+    from kjit.cli.test import environment_of as tests_environment
+
     if simulated:
         os.environ[env.SIM] = "check"
     else:
         os.environ[_APPENDED] = f"{os.environ.get(_APPENDED, '')} -lineinfo".strip()
         os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-    path = os.pathsep.join(filter(None, [str(project.import_root), os.environ.get("PYTHONPATH", "")]))
-    return {**os.environ, "PYTHONPATH": path}
+    return tests_environment(project)
 
 
 def _kernels(built: Sequence[Built]) -> list[str]:
@@ -204,14 +199,13 @@ def _build(collected: Collected, ops: Sequence[str], *, simulated: bool) -> list
 
 
 def _pytest(project: Project, files: Sequence[Path], tests: str | None) -> list[str]:
-    from kjit.cli.test import START_PYTEST
+    from kjit.cli.test import pytest_command
     from kjit.sanitizing import LEFT_OUT
 
     left_out = f"not ({' or '.join(LEFT_OUT)})"
     chosen = left_out if tests is None else f"({tests}) and {left_out}"
     options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-k", chosen]
-    shown = [text.path(file) for file in files]
-    return [sys.executable, "-c", START_PYTEST, str(project.root), *options, *shown]
+    return pytest_command(project, *options, *map(text.path, files))
 
 
 def print_run(run: Run, limit: float) -> None:

@@ -11,13 +11,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
 
 from kjit import env
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import Check, Ops, Sim
 from kjit.errors import KjitError, ToolchainError, UsageError
 from kjit.spec import Spec, Target
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _FOR_PYTEST = "kjit.for_pytest"
 # `python -m pytest` would put the current folder first on sys.path, where an op may have the name of a module of
 # Python.
-START_PYTEST = (
+_START_PYTEST = (
     "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)];"
     " import runpy; runpy.run_module('pytest', run_name='__main__', alter_sys=True)"
 )
@@ -59,14 +60,9 @@ class Command(TyperCommand):
 
 def test(
     context: typer.Context,
-    ops: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
-    ] = None,
-    sim: Annotated[
-        bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, even if there is a GPU.")
-    ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Run them in the simulator with its checks.")] = False,
+    ops: Ops = None,
+    sim: Sim = False,
+    check: Check = False,
 ) -> None:
     """Run the tests of ops with pytest.
 
@@ -81,21 +77,30 @@ def test(
 
     project = find_project()
     files = find_tests(project, ops or [])
-    if importlib.util.find_spec("pytest") is None:
-        raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
-    environment = dict(os.environ)
-    if sim or check:
-        environment[env.SIM] = "check" if check else "1"
-    # Wrappers are imported from here, whatever the current folder.
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
-    )
+    environment = environment_of(project, sim=sim, check=check)
     for_pytest: list[str] = context.meta.get(_FOR_PYTEST, [])
+    command = pytest_command(project, *map(text.path, files), *for_pytest)
     if not any(map(_NARROWED.fullmatch, for_pytest)):
         _build_first(project, ops or [file.stem.removeprefix("test_") for file in files], sim=sim, check=check)
-    shown = [text.path(file) for file in files]
-    command = [sys.executable, "-c", START_PYTEST, str(project.root), *shown, *for_pytest]
     raise typer.Exit(_status(subprocess.run(command, env=environment, check=False).returncode))
+
+
+def pytest_command(project: Project, *arguments: str) -> list[str]:
+    """The command that runs pytest with these arguments.
+
+    Raises:
+        KjitError: it is not installed.
+    """
+    if importlib.util.find_spec("pytest") is None:
+        raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
+    return [sys.executable, "-c", _START_PYTEST, str(project.root), *arguments]
+
+
+def environment_of(project: Project, *, sim: bool = False, check: bool = False) -> dict[str, str]:
+    """The environment of tests: wrappers are imported from the project, whatever the current folder."""
+    path = os.pathsep.join(filter(None, [str(project.import_root), os.environ.get("PYTHONPATH", "")]))
+    simulator = {env.SIM: "check" if check else "1"} if sim or check else {}
+    return {**os.environ, **simulator, "PYTHONPATH": path}
 
 
 def _build_first(project: Project, ops: Sequence[str], *, sim: bool, check: bool) -> None:
@@ -155,10 +160,6 @@ def find_tests(project: Project, ops: Sequence[str]) -> list[Path]:
     Raises:
         UsageError: there is no such op, or no test.
     """
-    for op in ops:
-        stem = Path(op).stem.removeprefix("test_")
-        if Path(op).suffix == ".py" and stem in project.ops():
-            raise UsageError(f"'{op}' is a file, not the name of an op.", hint=f"kjit test {stem}")
     named = project.check_ops(list(ops))
     files = [project.test_path(op) for op in named]
     missing = [(op, file) for op, file in zip(named, files, strict=True) if not file.is_file()]

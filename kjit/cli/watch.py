@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import json
 import os
+import signal
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from kjit import env
-from kjit.cli import complete, console, text
+from kjit.cli import console, text
+from kjit.cli.options import Check, Ops, Sim
+from kjit.errors import KjitError
 
 if TYPE_CHECKING:
-    from kjit.engine.outcomes import Outcome
-    from kjit.errors import KjitError
     from kjit.planning.wrappers import Collected
     from kjit.project import Project
     from kjit.spec import Variant
-    from kjit.standby import Standby
 
 # Tests that compile, or take long: `kjit test` runs them.
 _LONG = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without_a_gpu")
+# What rounds import, which takes longer than they do.
 _IMPORTS = ("torch", "pytest", "kjit.testing", "kjit.engine.pool", "kjit.cli.building", "kjit.cli.test")
 
 
 def watch(
-    ops: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="OP", help="Only these ops; default: all.", autocompletion=complete.ops),
-    ] = None,
+    ops: Ops = None,
     bench: Annotated[
         bool, typer.Option("--bench", help="Run the benchmarks too, and compare with the times before the change.")
     ] = False,
-    sim: Annotated[
-        bool, typer.Option("--sim", help="Run CUDA kernels in the simulator, even if there is a GPU.")
-    ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Run them in the simulator with its checks.")] = False,
+    sim: Sim = False,
+    check: Check = False,
 ) -> None:
     """Build and test ops whenever one of their files is saved.
 
@@ -47,74 +47,39 @@ def watch(
     Kernels, headers of the project, wrappers, tests and benchmarks are watched.
     """
     from kjit import watching
+    from kjit.cli.test import environment_of
+    from kjit.planning import wrappers
     from kjit.project import find_project
-    from kjit.standby import Standby
 
     watching.require_watchfiles()
     project = find_project()
     chosen = project.check_ops(list(ops or ()))
-    environment = dict(os.environ)
-    if sim or check:
-        environment[env.SIM] = "check" if check else "1"
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(project.import_root), environment.get("PYTHONPATH", "")])
-    )
-    plugins = (each.module for each in metadata.entry_points(group="pytest11"))
-    imports = (*_IMPORTS, *dict.fromkeys(plugins))
-    standby = Standby("kjit.cli.watch:do_round", imports, environment, "kjit.cli.watch:prepare")
-    watcher = watching.Watcher(project.root)
+    os.environ.update(environment_of(project, sim=sim, check=check))
+    for name in (*_IMPORTS, *dict.fromkeys(each.module for each in metadata.entry_points(group="pytest11"))):
+        with contextlib.suppress(ImportError):  # a round reports it if necessary
+            importlib.import_module(name)
+    prepare(project)
     state: dict[str, Any] = {"artifacts": {}, "failed": [], "times": {}}
-    changed: list[Path] = []
     try:
-        watcher.watch(watching.folders(project))
+        watched: list[str] = _in_a_fork(lambda: _folders(project, wrappers.collect(project, chosen)))
         while True:
-            began_ns = time.time_ns()
-            state = _round(standby, project, chosen, changed, state, bench=bench)
-            watcher.watch(map(Path, state.pop("folders")), began_ns)
-            changed = watcher.wait()
+            for changed in watching.changes(project, [*map(Path, watched)]):
+                state = _round(project, {"ops": chosen, "changed": [*map(str, changed)], "bench": bench, **state})
+                if new := [folder for folder in state.pop("folders") if folder not in watched]:
+                    watched += new
+                    break
     except KeyboardInterrupt:
         console.note("Stopped.")
-    finally:
-        watcher.end()
-        standby.end()
 
 
-def _round(
-    standby: Standby,
-    project: Project,
-    ops: Sequence[str],
-    changed: Sequence[Path],
-    state: dict[str, Any],
-    *,
-    bench: bool,
-) -> dict[str, Any]:
-    if console.is_terminal() and not env.is_in_ci():
-        console.out().clear()
-    names = ", ".join(text.path(path) for path in changed[:4]) + (" and more" if len(changed) > 4 else "")
-    console.say(f"{time.strftime('%H:%M:%S')}  {names or ', '.join(ops)}")
-    began = time.monotonic()
-    request = {
-        "pyproject": str(project.root / "pyproject.toml"),
-        "ops": list(ops),
-        "changed": [str(path) for path in changed],
-        "bench": bench,
-        **state,
-    }
-    answer: dict[str, Any] = standby.do(request)
-    console.say(f"{answer.pop('summary')} ({time.monotonic() - began:.1f} s); waiting for changes, Ctrl-C to stop")
-    return answer
-
-
-def prepare() -> None:
-    """Have what compiles CUDA units in two halves wait for the next round, so that it is warm then, if the project has
-    some."""
+def prepare(project: Project) -> None:
+    """Start what compiles CUDA units in two halves, which the forks of rounds share, if the project has some."""
     from kjit.engine.compile import start_helper
     from kjit.engine.toolchain.toolchain import Toolchain
     from kjit.errors import ToolchainError
-    from kjit.project import find_project
     from kjit.spec import Target
 
-    if not any(path.suffix in (".cu", ".cuh") for path in find_project().csrc_dir.rglob("*")):
+    if not any(path.suffix in (".cu", ".cuh") for path in project.csrc_dir.rglob("*")):
         return
     try:
         nvrtc = Toolchain.for_target(Target.cuda("8.0")).nvrtc
@@ -124,8 +89,74 @@ def prepare() -> None:
         start_helper.variables(nvrtc)
 
 
-def do_round(request: dict[str, Any]) -> dict[str, Any]:
-    """Build, test and measure the ops that a change affects, in a separate process.
+def _folders(project: Project, collected: Collected) -> list[str]:
+    from kjit.watching import folders
+
+    return [str(folder) for folder in folders(project, collected.specs())]
+
+
+def _round(project: Project, request: dict[str, Any]) -> dict[str, Any]:
+    """Do a round, between two lines about it; the state after it."""
+    if console.is_terminal() and not env.is_in_ci():
+        console.out().clear()
+    changed: list[str] = request["changed"]
+    names = ", ".join(text.path(Path(path)) for path in changed[:4]) + (" and more" if len(changed) > 4 else "")
+    console.say(f"{time.strftime('%H:%M:%S')}  {names or ', '.join(request['ops'])}")
+    began = time.monotonic()
+    answer: dict[str, Any] = _in_a_fork(lambda: do_round(project.root / "pyproject.toml", request))
+    took = f"{time.monotonic() - began:.1f} s"
+    console.say(f"{answer.pop('summary')} ({took}); waiting for changes, Ctrl-C to stop")
+    return answer
+
+
+def _in_a_fork(function: Callable[[], object]) -> Any:
+    """What a function returns, as JSON, in a fork of this process, which imports the current files of the project.
+
+    CUDA is not initialised before the fork, as it would not survive that.
+
+    Raises:
+        KjitError: the fork ended without an answer.
+    """
+    sys.stdout.flush()
+    with tempfile.TemporaryDirectory(prefix="kjit-watch-") as folder:
+        file = Path(folder) / "answer.json"
+        child = os.fork()
+        if child == 0:
+            _answer(function, file)
+        try:
+            _, status = os.waitpid(child, 0)
+        except KeyboardInterrupt:
+            with contextlib.suppress(ProcessLookupError):  # it has no session yet, and hears Ctrl-C itself
+                os.killpg(child, signal.SIGTERM)
+            os.waitpid(child, 0)
+            raise
+        if status != 0:
+            code = os.waitstatus_to_exitcode(status)
+            raise KjitError(f"the process that builds and tests ended with status {code}; its output is above.")
+        return json.loads(file.read_text("utf-8"))
+
+
+def _answer(function: Callable[[], object], file: Path) -> NoReturn:
+    """Write what a function returns, and end this process."""
+    status = 1
+    try:
+        os.setsid()  # Ctrl-C goes to the other process, which then ends this one
+        file.write_text(json.dumps(function()), "utf-8")
+        status = 0
+    except KjitError as error:
+        console.print_error(error.message, error.hint)
+    except (KeyboardInterrupt, SystemExit, typer.Exit):
+        pass  # the other process has ended it, or a test has
+    except BaseException:  # noqa: BLE001 (a fork may not go on in place of the original)
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def do_round(pyproject: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """Build, test and measure the ops that a change affects.
 
     Returns: The state for the next round: artifacts, failed ops, times; the `folders` to watch; and a `summary` in one
         line.
@@ -133,46 +164,33 @@ def do_round(request: dict[str, Any]) -> dict[str, Any]:
     from kjit.cli.building import print_errors
     from kjit.planning import wrappers
     from kjit.project import read_project
-    from kjit.watching import concerned, folders
+    from kjit.watching import concerned
 
-    project = read_project(Path(request["pyproject"]))
+    project = read_project(pyproject)
     ops: list[str] = [op for op in request["ops"] if op in project.ops()]
+    state = {name: request[name] for name in ("artifacts", "failed", "times")}
     collected = wrappers.collect(project, ops)
-    answer = {
-        "artifacts": request["artifacts"],
-        "failed": request["failed"],
-        "times": request["times"],
-        "folders": [str(folder) for folder in folders(project, collected.specs())],
-    }
+    state["folders"] = _folders(project, collected)
     if collected.failures:
         print_errors([collected.failures[0][1]])
         bad = {*request["failed"], *(op for op, _ in collected.failures)}
-        return {**answer, "failed": sorted(bad), "summary": "the wrapper cannot be imported"}
+        return {**state, "failed": sorted(bad), "summary": "the wrapper cannot be imported"}
     artifacts, error, broken = _build(collected)
-    wanted = concerned(
-        project,
-        ops,
-        [Path(path) for path in request["changed"]],
-        request["artifacts"],
-        artifacts,
-        request["failed"],
-    )
     if error is not None:
         print_errors([error])
-        return {**answer, "failed": sorted({*request["failed"], *broken}), "summary": "it does not compile"}
-    answer = {**answer, "artifacts": artifacts, "failed": [op for op in request["failed"] if op not in wanted]}
+        return {**state, "failed": sorted({*request["failed"], *broken}), "summary": "it does not compile"}
+    changed = [*map(Path, request["changed"])]
+    wanted = concerned(project, ops, changed, request["artifacts"], artifacts, request["failed"])
+    state |= {"artifacts": artifacts, "failed": [op for op in request["failed"] if op not in wanted]}
     tests = [project.test_path(op) for op in wanted if project.test_path(op).is_file()]
     if not wanted:
-        return {**answer, "summary": "no watched op depends on it"}
-    if not tests:
-        summary = f"built; without a test: {', '.join(wanted)}"
-    elif (status := _test(project, tests)) != 0:
-        return {**answer, "failed": wanted, "summary": f"a test failed{'' if status == 1 else f' (pytest: {status})'}"}
-    else:
-        summary = f"{', '.join(wanted)}: tests pass"
+        return {**state, "summary": "no watched op depends on it"}
+    summary = f"{', '.join(wanted)}: tests pass" if tests else f"built; without a test: {', '.join(wanted)}"
+    if tests and (status := _test(project, tests)) != 0:
+        return {**state, "failed": wanted, "summary": f"a test failed{'' if status == 1 else f' (pytest: {status})'}"}
     if request["bench"]:
-        answer["times"] = {**answer["times"], **_measure(project, wanted, answer["times"])}
-    return {**answer, "summary": summary}
+        state["times"] = {**state["times"], **_measure(project, wanted, state["times"])}
+    return {**state, "summary": summary}
 
 
 def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None, list[str]]:
@@ -188,10 +206,7 @@ def _build(collected: Collected) -> tuple[dict[str, list[str]], KjitError | None
         by_op.setdefault(op, []).extend(each for spec in specs for each in variants_of(spec, targets))
     variants = list(dict.fromkeys(each for every in by_op.values() for each in every))
     store = Store.open()
-    try:
-        outcomes: list[Outcome] = build_variants(variants, store) if variants else []
-    except typer.Exit as ended:  # by `Standby.end`
-        raise SystemExit(ended.exit_code) from None
+    outcomes = build_variants(variants, store) if variants else []
     by_variant = {outcome.variant: outcome for outcome in outcomes}
     artifacts = {
         op: [a.path for each in every if (a := by_variant[each].artifact) is not None] for op, every in by_op.items()

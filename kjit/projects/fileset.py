@@ -1,9 +1,8 @@
 """Sets of files, collected in memory and written to disk all or none.
 
 Every file is first written next to its path under a temporary name (a full disk or a missing permission fails here,
-before anything has changed), and then renamed, which takes no space. After a failure everything is undone, new folders
-included. The trade-off: a process killed between two renames leaves the first files and not the rest, as several
-renames are not atomic.
+before anything has changed), and then renamed, which takes no space. The trade-off: a process killed between two
+renames leaves the first files and not the rest, as several renames are not atomic.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ import difflib
 import errno
 import os
 import shutil
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,11 +59,6 @@ class FileSet:
         self._check_inside(path)
         self.folders.append(path)
 
-    def remove(self, path: Path) -> None:
-        """Remove an existing file when the others are written."""
-        self._check_inside(path)
-        self.removed.append(path)
-
     def _check_inside(self, path: Path) -> None:
         if path != Path(os.path.normpath(path)) or not path.is_relative_to(self.root):
             raise ValueError(f"{path} is not a path inside of {self.root}")
@@ -111,9 +103,8 @@ class FileSet:
         """Write all files, or none.
 
         Raises:
-            UsageError: one exists and `force` is not set, or a symbolic link leads out of the root or would be changed.
-            KjitError: the system refused (permissions, a full disk, a file where a folder is needed); nothing has
-                changed.
+            UsageError: one exists and `force` is not set.
+            KjitError: the system refused (permissions, a full disk, a file where a folder is needed).
         """
         existing = self.existing()
         if existing and not force:
@@ -122,147 +113,50 @@ class FileSet:
                 f"{names} {'exists' if len(existing) == 1 else 'exist'} already; nothing was written.",
                 hint="--force overwrites; --dry-run shows what would change",
             )
-        self._refuse_links()
-        undo = _Undo()
+        staged: dict[Path, Path] = {}
+        made: list[Path] = []
+        path = self.root
         try:
-            staged: list[tuple[Path, Path]] = []
-            for folder in self.folders:
-                undo.make_folder(folder)
-            for file in self.files:
-                undo.make_folder(file.path.parent)
-                if file.path.is_dir():
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file.path))
-                temporary = undo.temporary(file.path)
-                with _about(file.path):
-                    temporary.write_text(file.text, encoding="utf-8", newline="\n")
-                    if file.path.exists():
-                        shutil.copymode(file.path, temporary)
-                    if os.path.lexists(file.path):
-                        # A link is replaced; its target is not changed.
-                        shutil.copy2(file.path, undo.backup(file.path), follow_symlinks=False)
-                staged.append((temporary, file.path))
-            for temporary, path in staged:
-                with _about(path):
-                    undo.replace(temporary, path)
+            for path in (*self.folders, *(file.path.parent for file in self.files)):
+                made += [folder for folder in (path, *path.parents) if not folder.exists()]
+                path.mkdir(parents=True, exist_ok=True)
+            for number, file in enumerate(self.files):
+                # A link is replaced, but what it leads to is edited.
+                path = Path(os.path.realpath(file.path)) if file.edits else file.path
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                # A short name: the longest allowed name plus a suffix would be too long.
+                staged[path] = path.parent / f".kjit-{os.getpid()}-{number}.tmp"
+                staged[path].write_text(file.text, encoding="utf-8", newline="\n")
+                if path.exists():
+                    shutil.copymode(path, staged[path])
+            for path, temporary in staged.items():
+                os.replace(temporary, path)
             for path in self.removed:
-                with _about(path):
-                    undo.remove(path)
-        except OSError as error:
-            undo.all()
-            raise self._explain(error) from error
-        except BaseException:  # Ctrl-C undoes everything, too
-            undo.all()
+                path.unlink()
+        except BaseException as error:
+            for temporary in staged.values():
+                temporary.unlink(missing_ok=True)
+            for folder in sorted(set(made), reverse=True):
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+            if isinstance(error, OSError):
+                raise self._explain(error, path) from error
             raise
-        undo.forget()
 
-    def _refuse_links(self) -> None:
-        """Reject folders outside of the root reached through symbolic links, and changes of linked files: they may
-        belong to others."""
-        root = os.path.realpath(self.root)
-        touched = (*(file.path for file in self.files), *self.removed)
-        for folder in dict.fromkeys((*self.folders, *(path.parent for path in touched))):
-            where = os.path.realpath(folder)
-            if where != root and not where.startswith(f"{root.rstrip('/')}/"):
-                raise UsageError(
-                    f"'{folder.relative_to(self.root)}' leads out of '{self.root}', to '{where}', by a symbolic link; "
-                    "nothing was written.",
-                    hint="put a folder in place of the link, or choose another place in [tool.kjit]",
-                )
-        for file in self.files:
-            if file.edits and file.path.is_symlink():
-                raise UsageError(
-                    f"'{file.path.relative_to(self.root)}' is a symbolic link, and would be changed; "
-                    "nothing was written.",
-                    hint="put the file in place of the link",
-                )
-
-    def _explain(self, error: OSError) -> KjitError:
-        path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else self.root
-        shown = str(path.relative_to(self.root)) if path != self.root and path.is_relative_to(self.root) else str(path)
+    def _explain(self, error: OSError, path: Path) -> KjitError:
+        shown = str(path.relative_to(self.root)) if self.root in path.parents else str(path)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return KjitError(
-                f"the disk is full: '{shown}' could not be written, and nothing else was.", hint="free some space"
-            )
+            return KjitError(f"the disk is full: '{shown}' could not be written.", hint="free some space")
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return KjitError(
-                f"'{shown}' may not be written by this user; nothing was.",
-                hint="check its permissions, or work in another folder",
+                f"'{shown}' may not be written by this user.", hint="check its permissions, or work in another folder"
             )
         if error.errno in (errno.EEXIST, errno.ENOTDIR):
             return KjitError(
-                f"'{shown}' is a file, and a folder is needed there; nothing was written.",
+                f"'{shown}' needs a folder, and there is a file in its place; nothing was written.",
                 hint="move it away, or choose another place in [tool.kjit]",
             )
         if error.errno == errno.EISDIR:
             return KjitError(f"'{shown}' is a folder, and a file is to be there; nothing was written.")
-        return KjitError(f"'{shown}' could not be written ({error.strerror}); nothing was.")
-
-
-@contextmanager
-def _about(path: Path) -> Iterator[None]:
-    """Let errors name the file, not the temporary one."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = str(path)
-        raise
-
-
-class _Undo:
-    """The changes so far, and how to undo them."""
-
-    def __init__(self) -> None:
-        self.token = uuid.uuid4().hex[:8]
-        self.folders: list[Path] = []
-        self.temporaries: list[Path] = []
-        self.backups: dict[Path, Path] = {}
-        self.replaced: list[Path] = []
-
-    def make_folder(self, path: Path) -> None:
-        missing = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
-        above = missing[-1].parent if missing else path
-        if not above.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(above))
-        for folder in reversed(missing):
-            try:
-                folder.mkdir()
-            except FileExistsError:
-                if not folder.is_dir():
-                    raise
-                continue  # created by another process meanwhile, to which it belongs
-            self.folders.append(folder)
-
-    def temporary(self, path: Path) -> Path:
-        # A short name: the longest allowed name plus a suffix would be too long.
-        name = path.parent / f".kjit-{self.token}-{len(self.temporaries)}.tmp"
-        self.temporaries.append(name)
-        return name
-
-    def backup(self, path: Path) -> Path:
-        self.backups[path] = self.temporary(path)
-        return self.backups[path]
-
-    def replace(self, temporary: Path, path: Path) -> None:
-        os.replace(temporary, path)
-        self.replaced.append(path)
-
-    def remove(self, path: Path) -> None:
-        os.replace(path, self.backup(path))
-        self.replaced.append(path)
-
-    def all(self) -> None:
-        for path in self.replaced:
-            if path in self.backups:
-                os.replace(self.backups[path], path)
-            else:
-                path.unlink(missing_ok=True)
-        self.forget()
-        for folder in reversed(self.folders):
-            try:
-                folder.rmdir()
-            except OSError:
-                return  # another process has put a file there meanwhile
-
-    def forget(self) -> None:
-        for temporary in self.temporaries:
-            temporary.unlink(missing_ok=True)
+        return KjitError(f"'{shown}' could not be written ({error.strerror}).")

@@ -2,22 +2,18 @@
 
 A new folder gets `pyproject.toml`, the package, folders for tests and benchmarks, `.gitignore` and `.clang-format`. An
 existing Python project keeps what it has. Only two tables may be added at the end of its `pyproject.toml` if they are
-missing: `[tool.kjit]`, and pytest's `pythonpath`, without which `pytest` would not find a package that is not
-installed. The result is parsed before it is written, and must contain everything that was there. `kjit new` never
-changes an existing `pyproject.toml`; the defaults work without it.
+missing: `[tool.kjit]`, and pytest's `pythonpath`, without which `pytest` (though not `kjit test`) would not find a
+package that is not installed. The result is parsed before it is written, and must contain everything that was there.
+`kjit new` never changes an existing `pyproject.toml`; the defaults work without it.
 """
 
 from __future__ import annotations
 
-import configparser
-import importlib.util
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from kjit.errors import UsageError
 from kjit.project import (
@@ -73,13 +69,7 @@ def scaffold_project(folder: Path | str = ".") -> NewProject:
     add_package(files, project)
     files.add_folder(project.tests_dir)
     files.add_folder(project.benchmarks_dir)
-    notes = []
-    if "pytest" not in added and not finds_package(project):
-        notes.append(
-            f"pytest is configured without a `pythonpath` that finds the package '{project.package}':"
-            f' add pythonpath = ["{_pythonpath(project)}"] there, or run `python -m pytest`'
-        )
-    return NewProject(project, files, bool(added), tuple(notes))
+    return NewProject(project, files, bool(added), ())
 
 
 def add_editor(new: NewProject, editor: str) -> NewProject:
@@ -155,39 +145,23 @@ def add_package(files: FileSet, project: Project) -> None:
         folder = folder.parent
 
 
-def finds_package(project: Project) -> bool:
-    """Whether `pytest`, run in the project's root, can import its package: by configuration, or as it is installed."""
-    pythonpath = _pytest_pythonpath(project.root)
-    if pythonpath is not None and _pythonpath(project) in [os.path.normpath(entry) for entry in pythonpath]:
-        return True
-    # pytest puts the folder of a conftest.py first on sys.path.
-    if project.import_root == project.root and (project.root / "conftest.py").exists():
-        return True
-    if any(Path(entry) == project.import_root for entry in sys.path[1:] if entry):
-        return True
-    top = project.package.split(".")[0]
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return False
-    found = [Path(location) for location in (spec.submodule_search_locations or ())] if spec is not None else []
-    # The first entry of sys.path is kjit's own, and not on pytest's path.
-    return project.import_root / top in found and Path(sys.path[0] or ".").resolve() != project.import_root
-
-
-def _pythonpath(project: Project) -> str:
-    return os.path.relpath(project.import_root, project.root)
-
-
 def _missing_tables(project: Project) -> dict[str, str]:
-    document = load_toml(project.root / "pyproject.toml")
-    tool = document.get("tool", {})
+    tool = load_toml(project.root / "pyproject.toml").get("tool", {})
     missing = {}
     if "kjit" not in tool:
         missing["kjit"] = f'[tool.kjit]\npackage = "{project.package}"\n'
-    if _pytest_pythonpath(project.root) is None and not finds_package(project):
-        missing["pytest"] = f'[tool.pytest.ini_options]\npythonpath = ["{_pythonpath(project)}"]\n'
+    if "pytest" not in tool and not _has_pytest_settings(project.root):
+        pythonpath = os.path.relpath(project.import_root, project.root)
+        missing["pytest"] = f'[tool.pytest.ini_options]\npythonpath = ["{pythonpath}"]\n'
     return missing
+
+
+def _has_pytest_settings(root: Path) -> bool:
+    """Whether another file than `pyproject.toml` configures pytest: one of the two would be ignored."""
+    if any((root / name).is_file() for name in ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")):
+        return True
+    texts = [path.read_text("utf-8", "replace") for path in (root / "tox.ini", root / "setup.cfg") if path.is_file()]
+    return any(re.search(r"^\[(?:tool:)?pytest\]", text, re.MULTILINE) for text in texts)
 
 
 def _with_tables(pyproject: Path, tables: Mapping[str, str]) -> str:
@@ -208,45 +182,6 @@ def _with_tables(pyproject: Path, tables: Mapping[str, str]) -> str:
             hint="add this by hand:\n" + "\n".join(tables.values()).rstrip(),
         )
     return text
-
-
-def _pytest_pythonpath(root: Path) -> list[str] | None:
-    """pytest's `pythonpath`; empty if pytest is configured without one, None if it is not configured.
-
-    pytest reads the first of these files with a configuration. Source: pytest's documentation, "Initialization:
-    determining rootdir and configfile".
-    """
-    for name in ("pytest.toml", ".pytest.toml"):
-        if (root / name).is_file():
-            return _as_list(load_toml(root / name).get("pytest"))
-    for name in ("pytest.ini", ".pytest.ini"):
-        if (root / name).is_file():
-            return _from_ini(root / name, "pytest") or []
-    if (root / "pyproject.toml").is_file():
-        table = load_toml(root / "pyproject.toml").get("tool", {}).get("pytest")
-        if table is not None:
-            return _as_list(table.get("ini_options", table) if isinstance(table, dict) else table)
-    for name, section in (("tox.ini", "pytest"), ("setup.cfg", "tool:pytest")):
-        found = _from_ini(root / name, section) if (root / name).is_file() else None
-        if found is not None:
-            return found
-    return None
-
-
-def _as_list(table: Any) -> list[str]:
-    value = table.get("pythonpath", []) if isinstance(table, dict) else []
-    return value.split() if isinstance(value, str) else [str(entry) for entry in value]
-
-
-def _from_ini(path: Path, section: str) -> list[str] | None:
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        parser.read(path, encoding="utf-8")
-    except (configparser.Error, UnicodeDecodeError):
-        return []  # pytest reports the error itself
-    if not parser.has_section(section):
-        return None
-    return parser.get(section, "pythonpath", fallback="").split()
 
 
 def _distribution_name(root: Path) -> str:

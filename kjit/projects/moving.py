@@ -26,29 +26,20 @@ _TEXTS = {".py", ".pyi", ".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp", ".md", ".to
 
 
 @dataclass(frozen=True)
-class Mention:
-    """A line of another file that names an op's module or one of its files."""
-
-    path: Path
-    line: int
-    text: str
-
-
-@dataclass(frozen=True)
 class Move:
     """The planned removal or renaming of an op.
 
     Args:
         files: the files to be removed, written and changed.
-        moved: the op's files, with their new paths or None.
-        mentions: lines that mention it and are not changed.
-        bundles: folders of bundles that hold modules of it.
+        moved: the op's files, with their new paths; the same ones where they are removed.
+        mentions: lines that mention it and are not changed: file, line, text.
+        bundle: the folder of the bundle, if that has modules of it.
     """
 
     files: FileSet
-    moved: tuple[tuple[Path, Path | None], ...]
-    mentions: tuple[Mention, ...]
-    bundles: tuple[Path, ...]
+    moved: dict[Path, Path]
+    mentions: list[tuple[Path, int, str]]
+    bundle: Path | None
 
 
 def plan_removal(project: Project, op: str, *, force: bool = False) -> Move:
@@ -58,11 +49,7 @@ def plan_removal(project: Project, op: str, *, force: bool = False) -> Move:
         UsageError: there is no such op, or its files have changes that are not committed (unless `force`).
     """
     own = _own_files(project, op, force=force)
-    files = FileSet(project.root)
-    for path in own:
-        files.remove(path)
-    mentions = tuple(_mentions(project, op, own))
-    return Move(files, tuple((path, None) for path in own), mentions, tuple(_bundles(project, op)))
+    return _move(project, op, FileSet(project.root, removed=own), {path: path for path in own})
 
 
 def plan_rename(project: Project, op: str, new: str, *, force: bool = False) -> Move:
@@ -79,39 +66,34 @@ def plan_rename(project: Project, op: str, new: str, *, force: bool = False) -> 
     if new in project.ops():
         raise UsageError(f"there is an op '{new}' already.", hint=f"`kjit rm {new}` removes it")
     own = _own_files(project, op, force=force)
-    targets = {path: path.with_name(_renamed_file(path, op, new)) for path in own}
+    targets = {path: path.with_name(re.sub(rf"^(test_|bench_|){op}\.", rf"\g<1>{new}.", path.name)) for path in own}
     for target in targets.values():
         if target.exists():
             raise UsageError(f"'{project.display(target)}' exists already; nothing was changed.")
     texts = {path: _read(path, project) for path in own}
     words = cpp_words({path.name: text for path, text in texts.items() if path.suffix != ".py"}, op, new)
-    names = {path.name: target.name for path, target in targets.items()}
-    renaming = Renaming(op, new, project.package, names, words)
-    files = FileSet(project.root)
+    renaming = Renaming(op, new, project.package, {path.name: to.name for path, to in targets.items()}, words)
+    files = FileSet(project.root, removed=own)
     for path, target in targets.items():
-        text = renaming.in_python(texts[path]) if path.suffix == ".py" else renaming.in_cpp(texts[path])
-        files.add(target, text)
-        files.remove(path)
-    for path in _python_files(project):
-        if path in targets:
+        files.add(target, (renaming.in_python if path.suffix == ".py" else renaming.in_cpp)(texts[path]))
+    for path in dict.fromkeys(path for folder in project.folders for path in sorted(folder.rglob("*.py"))):
+        if path in targets or path.is_symlink():
             continue
         before = _read(path, project)
-        if re.search(rf"\b{re.escape(op)}\b", before) is None:
+        if re.search(rf"\b{op}\b", before) is None:
             continue
         hands_on = path == project.package_dir / "__init__.py" and _imports(before, op, project)
         after = renaming.in_python(before) if hands_on else renaming.in_imports(before)
         if after != before:
             files.add(path, after, edits=True)
+    return _move(project, op, files, targets)
+
+
+def _move(project: Project, op: str, files: FileSet, moved: dict[Path, Path]) -> Move:
     changed = {file.path for file in files.files}
-    mentions = tuple(each for each in _mentions(project, op, own) if each.path not in changed)
-    return Move(files, tuple(targets.items()), mentions, tuple(_bundles(project, op)))
-
-
-def _renamed_file(path: Path, op: str, new: str) -> str:
-    for prefix in ("test_", "bench_", ""):
-        if path.name.startswith(f"{prefix}{op}."):
-            return f"{prefix}{new}{path.name[len(prefix) + len(op) :]}"
-    return path.name
+    mentions = [each for each in _mentions(project, op, [*moved]) if each[0] not in changed]
+    bundle = project.package_dir / BUNDLE
+    return Move(files, moved, mentions, bundle if op in bundle_writer.ops_in(bundle) else None)
 
 
 def _own_files(project: Project, op: str, *, force: bool) -> list[Path]:
@@ -158,39 +140,22 @@ def _read(path: Path, project: Project) -> str:
     return text
 
 
-def _python_files(project: Project) -> Iterator[Path]:
-    for path in dict.fromkeys(path for folder in project.folders for path in sorted(folder.rglob("*.py"))):
-        if path.is_file() and not path.is_symlink():
-            yield path
-
-
 def _imports(text: str, op: str, project: Project) -> bool:
-    module = rf"(?:\.|{re.escape(project.package)}\.){re.escape(op)}\b"
-    return (
-        re.search(rf"^\s*(?:from\s+{module}|from\s+\.\s+import\s.*\b{re.escape(op)}\b)", text, re.MULTILINE) is not None
-    )
+    module = rf"(?:\.|{re.escape(project.package)}\.){op}\b"
+    return re.search(rf"^\s*(?:from\s+{module}|from\s+\.\s+import\s.*\b{op}\b)", text, re.MULTILINE) is not None
 
 
-def _mentions(project: Project, op: str, own: Sequence[Path]) -> Iterator[Mention]:
+def _mentions(project: Project, op: str, own: Sequence[Path]) -> Iterator[tuple[Path, int, str]]:
     names = "|".join(re.escape(path.name) for path in own)
     last = re.escape(project.package.rpartition(".")[2])
     pattern = re.compile(
-        rf"(?<![\w.-])(?:{names})(?![\w-])|\b{last}\.{re.escape(op)}\b|from\s+\.{re.escape(op)}\s+import"
-        rf"|^\s*from\s+(?:\.|[\w.]*\b{last})\s+import\b.*\b{re.escape(op)}\b"
+        rf"(?<![\w.-])(?:{names})(?![\w-])|\b{last}\.{op}\b|from\s+\.{op}\s+import"
+        rf"|^\s*from\s+(?:\.|[\w.]*\b{last})\s+import\b.*\b{op}\b"
     )
-    inside = [path for folder in project.folders if folder.is_dir() for path in sorted(folder.rglob("*"))]
+    inside = [path for folder in project.folders for path in sorted(folder.rglob("*"))]
     beside = [*sorted(project.root.glob("*")), *sorted((project.root / "docs").glob("**/*.md"))]
     for path in dict.fromkeys((*inside, *beside)):
         if path in own or path.suffix not in _TEXTS or not path.is_file():
             continue
-        try:
-            lines = path.read_text("utf-8").splitlines()
-        except (OSError, UnicodeDecodeError):
-            continue
-        yield from (Mention(path, n, line.strip()) for n, line in enumerate(lines, 1) if pattern.search(line))
-
-
-def _bundles(project: Project, op: str) -> Iterator[Path]:
-    folder = project.package_dir / BUNDLE
-    if op in bundle_writer.ops_in(folder):
-        yield folder
+        lines = path.read_text("utf-8", "replace").splitlines()
+        yield from ((path, number, line.strip()) for number, line in enumerate(lines, 1) if pattern.search(line))

@@ -16,7 +16,7 @@ from kjit.dtypes import DTYPES, DType, find_dtype, suggest_dtype
 from kjit.errors import UsageError
 from kjit.project import Project, find_pyproject, read_project
 from kjit.projects.fileset import FileSet
-from kjit.projects.init import add_package, add_project, finds_package, plan_project
+from kjit.projects.init import add_package, add_project, plan_project
 from kjit.projects.op_names import camel, check_op_name, cpp_stem
 from kjit.scaffold.cases import CasesView
 from kjit.scaffold.cpp import CppView
@@ -142,11 +142,6 @@ def scaffold_op(
         project = read_project(pyproject)
         files = FileSet(project.root)
         add_package(files, project)
-        if not finds_package(project):
-            notes.append(
-                f"`pytest` does not find the package '{project.package}' by itself in this project:"
-                " run `python -m pytest` in its root, or let `kjit init` add the setting"
-            )
     _check_free(op, project)
 
     kernels = _kernels(op, chosen, kinds, project)

@@ -154,72 +154,41 @@ def check_signature(signature: Signature, pattern: Pattern, op: str) -> Placed:
 
 
 def _check_names(signature: Signature, pattern: Pattern, op: str) -> None:
-    taken = {parameter.name for parameter in (*signature.parameters, *signature.outputs)}
-    functions = {op} if pattern.is_library else {op, f"{cpp_stem(op)}_kernel"}
-    has_pointers = not pattern.is_library and pattern.name != CUSTOM_PATTERN
-    for parameter in (*signature.parameters, *signature.outputs):
-        if parameter.name in functions:
-            raise signature.error(
-                parameter,
-                f"'{parameter.name}' is a parameter, and a function in the code of op '{op}'.",
-                f"for example: {free_name(parameter.name, signature.names, suffix='_in')}",
-            )
-        other = parameter.name.removesuffix("_ptr")
-        if has_pointers and other in taken - {parameter.name}:
-            raise signature.error(
-                parameter,
-                f"'{parameter.name}' is the kernel's name for the pointer to '{other}'.",
-                "give one of them another name",
-            )
-    made = {f"{tensor.name}_count": tensor.name for tensor in signature.inputs if tensor.listed}
+    """Refuse parameters and dimensions with a name that the code of an op has for something else."""
+    made = dict.fromkeys([op] if pattern.is_library else [op, f"{cpp_stem(op)}_kernel"], op)
+    if not pattern.is_library and pattern.name != CUSTOM_PATTERN:
+        made |= {f"{tensor.name}_ptr": tensor.name for tensor in signature.tensors}
+    made |= {f"{tensor.name}_count": tensor.name for tensor in signature.inputs if tensor.listed}
     made |= {f"{tensor.name}_strides": tensor.name for tensor in signature.inputs if tensor.strided}
     made |= {f"has_{scalar.name}": scalar.name for scalar in signature.scalars if scalar.optional}
     if pattern.name == "elementwise":
         made |= {f"{tensor.name}_{side}": tensor.name for tensor in signature.sized for side in ("left", "right")}
     for parameter in (*signature.parameters, *signature.outputs):
         if parameter.name in made:
-            raise signature.error(
-                parameter,
-                f"'{parameter.name}' is a name that the code derives from '{made[parameter.name]}'.",
-                f"give one of them another name, such as {free_name(parameter.name, signature.names)}",
-            )
+            reason = f"'{parameter.name}' is a name that the code derives from '{made[parameter.name]}'."
+            near = free_name(parameter.name, signature.names, suffix="_in")
+            raise signature.error(parameter, reason, f"give one of them another name, such as {near}")
     for name in (*signature.dimensions, *signature.variables):
         if name in (camel(op), f"{camel(op)}Params"):
-            raise signature.error(
-                signature.tensors[0],
-                f"'{name}' is also a C++ name of op '{op}'.",
-                "choose another name for the op, a longer one",
-            )
+            reason = f"'{name}' is also a C++ name of op '{op}'."
+            raise signature.error(signature.tensors[0], reason, "choose another name for the op, a longer one")
 
 
 def _check_parameters(signature: Signature, pattern: Pattern) -> None:
-    for tensor in signature.inputs:
-        if tensor.optional and tensor.mutable and pattern.name != CUSTOM_PATTERN:
-            raise signature.error(
-                tensor,
-                f"'{tensor.name}' is optional and changed in place, which pattern {pattern.name} does not serve.",
-                f"--pattern {CUSTOM_PATTERN} serves it, with a kernel of your own; or write {tensor.name}: mut"
-                f" {tensor.type}",
-            )
-    for tensor in signature.tensors:
-        if ELLIPSIS in tensor.shape[1:]:
-            raise signature.error(
-                tensor,
-                f"'...' stands for the leading dimensions, and in '{tensor.name}' it follows another.",
-                f"write {_moved(tensor)}",
-            )
-    for constant in signature.constants:
-        if constant.kind == "int" and constant.default is None:
-            raise signature.error(
-                constant,
-                f"'{constant.name}' has no default, so that there is no value to build and test the op for.",
-                f"{constant.name}: const int = 1",
-            )
-
-
-def _moved(tensor: Tensor) -> str:
-    others = tuple(d for d in tensor.shape if d != ELLIPSIS)
-    return f"{tensor.name}: {_typed(tensor, (ELLIPSIS, *others))}"
+    for t in signature.inputs:
+        if t.optional and t.mutable and pattern.name != CUSTOM_PATTERN:
+            reason = f"'{t.name}' is optional and changed in place, which pattern {pattern.name} does not serve."
+            serves = f"--pattern {CUSTOM_PATTERN} serves it, with a kernel of your own"
+            raise signature.error(t, reason, f"{serves}; or write {t.name}: mut {t.type}")
+    for t in signature.tensors:
+        if ELLIPSIS in t.shape[1:]:
+            reason = f"'...' stands for the leading dimensions, and in '{t.name}' it follows another."
+            shape = (ELLIPSIS, *(d for d in t.shape if d != ELLIPSIS))
+            raise signature.error(t, reason, f"write {t.name}: {_typed(t, shape)}")
+    for c in signature.constants:
+        if c.kind == "int" and c.default is None:
+            reason = f"'{c.name}' has no default, so that there is no value to build and test the op for."
+            raise signature.error(c, reason, f"{c.name}: const int = 1")
 
 
 def _typed(tensor: Tensor, shape: tuple[Dimension, ...]) -> str:
@@ -312,23 +281,14 @@ def _place_rows(signature: Signature, pattern: str) -> Kinds:
                 f"'{tensor.name}: {tensor.type}' may be a number for each row of '{main.name}' or for each column.",
                 f"give the dimensions of '{main.name}' two names",
             )
-        if kind is None:
-            *first, last = [
-                _typed(tensor, shape)
-                for shape, kind in shapes.items()
-                if kind != "column" or not (tensor.mutable or tensor in signature.outputs)
-            ]
+        is_written = tensor.mutable or tensor in signature.outputs
+        if kind is None or (kind == "column" and is_written):
+            *first, last = [_typed(tensor, shape) for shape, k in shapes.items() if k != "column" or not is_written]
             raise signature.error(
                 tensor,
-                f"pattern {pattern} takes tensors like '{main.name}', which is {main.type}, or with an element for each"
-                f" of its rows or columns; '{tensor.name}' is {tensor.type}.",
-                f"write {tensor.name}: {', '.join(first)} or {last}",
-            )
-        if kind == "column" and (tensor.mutable or tensor in signature.outputs):
-            raise signature.error(
-                tensor,
-                f"pattern {pattern} works row by row, and '{tensor.name}' is for all rows together.",
-                f"write {tensor.name}: {_typed(tensor, main.shape)} or {_typed(tensor, tuple(leading))}",
+                f"pattern {pattern} takes tensors like '{main.name}', which is {main.type}, with an element for each of"
+                f" its rows or, if they are read, for each of its columns; '{tensor.name}' is {tensor.type}.",
+                f"write {tensor.name}: {', '.join(first)}{' or ' if first else ''}{last}",
             )
         if not isinstance(tensor.dtype, str) and tensor.dtype.kind == "bool" and tensor not in signature.outputs:
             raise signature.error(

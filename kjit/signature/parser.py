@@ -202,17 +202,11 @@ def _no_type(part: Part, node: ast.expr) -> SignatureError:
 
 
 def _shape(part: Part, tensor: ast.Subscript) -> tuple[Dimension, ...]:
-    known = find_dtype(part.written(tensor.value))
-    nbytes = 1 if known is None else known.bytes
     dimensions: list[Dimension] = []
     for node in tensor.slice.elts if isinstance(tensor.slice, ast.Tuple) else [tensor.slice]:
         dimension = _dimension(part, node)
         if dimension == ELLIPSIS and ELLIPSIS in dimensions:
             raise part.error(node, "'...' appears twice in one shape.", "for example: T[..., D]")
-        nbytes *= dimension if isinstance(dimension, int) else 1
-        if nbytes not in INT64:
-            reason = f"a tensor of these sizes has {nbytes} bytes or more, and 9223372036854775807 are the most."
-            raise part.error(node, reason, "leave a dimension open: T[N, D]")
         dimensions.append(dimension)
     return tuple(dimensions)
 

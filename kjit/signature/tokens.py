@@ -156,8 +156,6 @@ def _problem(text: str, before: TokenInfo, token: TokenInfo, after: TokenInfo, d
         if suffix or token.type != NUMBER or not re.fullmatch(r"[\d_.eE+-]+", word):
             reason = f"'{word}{suffix}' is not a decimal number of Python."
             return Problem(reason, "for example: 16; a product is written 2*D")
-        if len(word) > 400:  # the largest float has 309
-            return Problem(f"a number of {len(word)} characters is too long.", f"for example: {word[:3]}")
     elif token.type == STRING:
         inside = text[column + 1 : token.end[1] - 1]
         if word[0] not in "'\"" or any(mark in inside for mark in "'\"\\") or not inside.isprintable():

@@ -174,19 +174,6 @@ def test_lists_of_tensors_and_text_are_adopted(tmp_path: Path) -> None:
     assert str(proposed) == "xs_out: mut list[float32[N]], by: float32[N], how: str"
 
 
-def test_a_launcher_without_a_stream_is_noted(tmp_path: Path) -> None:
-    source = tmp_path / "f.cu"
-    for stream in ("", ", cudaStream_t stream"):
-        source.write_text(f"void f(const float* x, float* out, int n{stream}) {{}}")
-        notes = adopt(source, "op", function=None, signature=None).notes
-        assert any("takes no cudaStream_t" in note for note in notes) == (stream == "")
-
-
-def test_a_file_that_is_not_there_is_said() -> None:
-    with pytest.raises(UsageError, match=r"nowhere.cu' cannot be read: No such file"):
-        adopted("nowhere.cu")
-
-
 def test_a_file_in_the_project_stays_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
     source = tmp_path / "vendor" / "saxpy.cu"

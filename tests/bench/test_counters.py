@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from kjit.bench.counters import Launch, describe_launch, draw_roofline, roofline, verdict
+from kjit.bench.counters import Launch, describe_launch, verdict
 
 DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
@@ -81,37 +79,3 @@ def test_occupancy_is_reported_with_what_limits_it() -> None:
 def test_where_nothing_limits_occupancy_nothing_is_named() -> None:
     metrics = {"sm__maximum_warps_per_active_cycle_pct": 100.0, "launch__occupancy_limit_warps": 16.0}
     assert "  occupancy: ? of 100%" in describe_launch(launch(**metrics))
-
-
-FP32 = {
-    "dram__bytes.sum.per_second": 2e12,
-    "dram__bytes.sum.peak_sustained": 1000.0,
-    "dram__cycles_elapsed.avg.per_second": 3e9,
-    "sm__cycles_elapsed.avg.per_second": 1.5e9,
-    "smsp__cycles_elapsed.avg.per_second": 1.5e9,
-    "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained": 20_000.0,
-    "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": 100.0,
-    "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum.per_cycle_elapsed": 100.0,
-    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed": 400.0,
-}
-
-
-def test_the_roofline_counts_fp32_operations_and_bytes_of_dram(tmp_path: Path) -> None:
-    found = roofline(launch(**FP32))
-    assert found is not None
-    assert (found.gbps, found.peak_gbps, found.peak_tflops) == (2000.0, 3000.0, 60.0)
-    assert found.tflops == pytest.approx(1000 * 1.5e9 / 1e12)
-    assert (found.intensity, found.roof) == (pytest.approx(0.75), pytest.approx(2.25))
-    line = "  roofline: 0.75 fp32 operations a byte of DRAM, 1.5 TFLOP/s of 2.25 that memory and compute allow there"
-    assert line in describe_launch(launch(**FP32))
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "k.png"
-    assert draw_roofline("k", [launch(**FP32)], picture)
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_fp32_arithmetic_there_is_no_roofline(tmp_path: Path) -> None:
-    none = launch(**{name: 0.0 if "_op_f" in name else value for name, value in FP32.items()})
-    assert roofline(none) is None
-    assert not any("roofline" in line for line in describe_launch(none))
-    assert not draw_roofline("k", [none], tmp_path / "k.png")

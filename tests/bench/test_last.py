@@ -21,12 +21,6 @@ def test_the_last_point_of_the_first_provider_is_kept(project: Project, run: Cal
     assert last.find_last(project, "add") is None
 
 
-def test_points_that_failed_are_passed_over(project: Project, run: Callable[..., Report]) -> None:
-    last.keep(run(("    median =", "    assert n < 2000\n    median =")), project)
-    found = last.find_last(project, "scale")
-    assert (found is not None and found.us, found is not None and "n=1000" in found.point) == (2.0, True)
-
-
 def test_a_damaged_file_is_none(project: Project, run: Callable[..., Report]) -> None:
     last.keep(run(), project)
     file = project.root / ".kjit" / "bench" / "scale.json"

@@ -19,13 +19,6 @@ def test_nothing_is_made_up_for_a_gpu_that_is_not_known(name: str) -> None:
     assert find_peaks(name) is None
 
 
-def test_parts_of_one_family_are_distinguished() -> None:
-    sxm, pcie = find_peaks("NVIDIA H100 80GB HBM3"), find_peaks("NVIDIA H100 PCIe")
-    assert sxm is not None
-    assert pcie is not None
-    assert sxm.gbps > pcie.gbps
-
-
 def test_the_share_is_of_the_limit_that_is_nearer() -> None:
     device = Hardware("cuda:0", "x", None, Peaks(1000, {"float16": 100}, "test"))
     near_memory, near_compute = device.share(900, 10, "float16"), device.share(100, 80, "float16")
@@ -35,31 +28,10 @@ def test_the_share_is_of_the_limit_that_is_nearer() -> None:
     assert (near_compute.value, near_compute.of) == (0.8, "peak compute")
 
 
-def test_a_dtype_without_a_published_rate_has_no_share_of_compute() -> None:
-    assert Hardware("cuda:0", "x", None, Peaks(1000, {}, "test")).share(None, 10, "int32") is None
-
-
 def test_without_a_peak_the_share_is_of_a_measured_copy() -> None:
     share = Hardware("cpu", "x", None, None, copy_gbps=50.0).share(25, None, "float32")
     assert share is not None
     assert (share.value, share.of) == (0.5, "copy bandwidth")
-
-
-def test_a_copy_is_measured_once_and_only_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = []
-    monkeypatch.setattr("kjit.bench.hardware.measure_copy", lambda device: measured.append(device) or 50.0)
-    device = Hardware("cpu", "x", None, None)
-    device.share(None, 3.0, "float32")
-    assert measured == []
-    device.share(25, None, "float32")
-    device.share(25, None, "float32")
-    assert measured == ["cpu"]
-
-
-def test_the_cpu_has_a_name_and_no_peak() -> None:
-    device = find_hardware("cpu")
-    assert device.peaks is None
-    assert "threads" in device.name
 
 
 @pytest.mark.gpu

@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -40,11 +39,6 @@ def test_a_column_with_nothing_to_say_is_left_out(run: Run) -> None:
     assert grid.header == ("n", "provider", "time (us)", "vs PyTorch")
 
 
-def test_a_failure_takes_the_place_of_a_time(run: Run) -> None:
-    (grid,) = grids(run(("    median =", "    assert provider != 'torch'\n    median =")))
-    assert grid.rows[1][:3] == ("1,000", "PyTorch", "failed")
-
-
 def test_more_than_the_memory_can_do_is_explained(run: Run) -> None:
     (grid,) = grids(run(("100 * n", "1000 * n")))
     assert grid.rows[0][4] == "500% of copy"
@@ -71,10 +65,6 @@ def test_the_report_begins_with_the_hardware_and_ends_with_what_failed(run: Run)
     assert "\n  bench_scale.py: scale (device=cpu, dtype=float32, n=2000, kjit)\n" in shown
 
 
-def test_a_narrow_console_cuts_no_number_off(run: Run) -> None:
-    assert {"50% of copy", "vs PyTorch"} <= set(re.split(r"\s\s+|\n", printed(run(), width=20)))
-
-
 def test_markdown_is_a_table_that_github_shows(run: Run) -> None:
     lines = to_markdown(grids(run(('"scale"', '"a|b"')))).splitlines()
     assert lines[0] == "### a\\|b (device=cpu, dtype=float32)"
@@ -90,13 +80,6 @@ def test_json_has_every_number(run: Run) -> None:
     assert (first["provider"], first["median_us"], first["min_us"], first["max_us"]) == ("kjit", 2.0, 1.96, 2.2)
     assert (first["bytes"], first["gbps"], first["share"], first["share_of"]) == (100_000, 50.0, 0.5, "copy bandwidth")
     assert document["hardware"][0]["copy_gbps"] == 100.0
-
-
-def test_json_has_every_failure(run: Run) -> None:
-    document = to_json(run(("    median =", "    assert n != 1000, 'no'\n    median =")))
-    assert len(document["failures"]) == 2
-    assert document["measurements"][0]["error"].startswith("AssertionError: no")
-    assert document["measurements"][0]["median_us"] is None
 
 
 def test_what_fails_for_one_reason_is_said_once_with_the_first_of_its_places() -> None:
@@ -131,7 +114,7 @@ def test_a_comparison_begins_with_the_slowest(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     path.write_text(json.dumps(to_json(sampled(run()))))
     slower = sampled(run(("n / 1000", "n / 1000 * (2 if n == 2000 and provider == 'kjit' else 1)")))
-    grid = comparison_grid(compare(slower, read_baseline(path), 0.05), str(path))
+    grid = comparison_grid(compare(slower, read_baseline(path), 0.05), str(path), judged=True)
     assert [row[3:] for row in grid.rows] == [
         ("+100.0%", "+98.0% to +102.0%", "slower"),
         ("+0.0%", "-1.0% to +1.0%", "ok"),

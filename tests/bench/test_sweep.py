@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kjit.bench.collect import load_sweeps
-from kjit.bench.sweep import Report, run_sweeps
+from kjit.bench.sweep import Report
 from kjit.project import Project
 
 Run = Callable[..., Report]
@@ -15,11 +15,6 @@ Run = Callable[..., Report]
 def test_every_provider_is_measured_at_every_point(run: Run) -> None:
     measured = [(m.args["n"], m.provider, m.time and m.time.median) for m in run().measurements]
     assert measured == [(1000, "kjit", 2.0), (1000, "torch", 4.0), (2000, "kjit", 4.0), (2000, "torch", 8.0)]
-
-
-def test_bytes_and_time_give_a_bandwidth(run: Run) -> None:
-    first = run().measurements[0]
-    assert first.gbps == pytest.approx(100 * 1000 / 2e-6 / 1e9)
 
 
 def test_flops_and_time_give_a_rate(run: Run) -> None:
@@ -72,11 +67,6 @@ def test_a_cuda_benchmark_without_a_gpu_says_so(run: Run, monkeypatch: pytest.Mo
     assert report.failures[0].reason == "this benchmark needs an NVIDIA GPU, and PyTorch sees none here."
 
 
-def test_a_dtype_is_reported_by_its_name(run: Run) -> None:
-    report = run(("import triton", "import triton, torch"), ('"float32"', "torch.float32"))
-    assert report.measurements[0].args["dtype"] == "float32"
-
-
 @pytest.mark.parametrize(("x", "args"), [("(1000, 3)", (1000, 3)), ("1000", (1000, 1000))])
 def test_several_names_take_a_value_each_or_the_same(run: Run, x: str, args: tuple[int, int]) -> None:
     report = run(
@@ -92,21 +82,3 @@ def test_an_x_value_of_the_wrong_length_is_refused(project: Project) -> None:
     path.write_text(path.read_text().replace("[1000, 2000]", "[(1, 2)]"))
     _, failures = load_sweeps(project, [path])
     assert "has the x value (1, 2) for the names ['n']" in failures[0].reason
-
-
-def test_every_measurement_is_announced(project: Project) -> None:
-    sweeps, _ = load_sweeps(project, [project.benchmark_path("scale")])
-    announced: list[str] = []
-    run_sweeps(sweeps, lambda sweep, what: announced.append(f"{sweep.name}: {what}"))
-    assert len(announced) == sweeps[0].size == 4
-    assert announced[0] == "scale: device=cpu, dtype=float32, n=1000, kjit"
-
-
-def test_an_interruption_is_not_taken_for_a_failure(run: Run) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run(("    median =", "    raise KeyboardInterrupt\n    median ="))
-
-
-def test_an_error_of_kjit_is_reported_in_its_own_words(run: Run) -> None:
-    raising = ("    median =", "    raise kjit.UsageError('say more')\n    median =")
-    assert run(raising, ("import triton", "import kjit, triton")).failures[0].reason == "say more"

@@ -108,13 +108,6 @@ def test_on_a_terminal_it_asks(project: Path, filled: Path, answer: str, left: i
     assert len(ops_in(filled)) == left
 
 
-def test_an_unknown_op_is_wrong_usage(kjit: Kjit, filled: Path) -> None:
-    done = kjit("clean-cache", "answr", "--yes")
-    assert done.returncode == 2
-    assert "did you mean answer?" in done.stderr
-    assert len(ops_in(filled)) == 4
-
-
 def test_what_kjit_did_not_make_stays(kjit: Kjit, filled: Path) -> None:
     entry = next(iter(Store.open(filled).entries()))
     mine = [filled / "mine.txt", filled / LAYOUT / "mine.txt", entry.folder / "mine.txt", entry.folder.parent / "mine"]

@@ -39,36 +39,6 @@ def test_a_named_folder_is_made(kjit: Kjit, tmp_path: Path) -> None:
     assert "Next: cd my-kernels && kjit new scale" in done.stdout
 
 
-def test_a_second_time_nothing_happens(kjit: Kjit, tmp_path: Path) -> None:
-    kjit("init", cwd=tmp_path)
-    before = (tmp_path / "pyproject.toml").read_text()
-    done = kjit("init", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "nothing to do" in done.stdout
-    assert (tmp_path / "pyproject.toml").read_text() == before
-
-
-def test_an_existing_pyproject_is_added_to_and_that_is_said(kjit: Kjit, tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n')
-    done = kjit("init", cwd=tmp_path)
-    assert "pyproject.toml (added what was missing)" in done.stdout
-    assert (tmp_path / "pyproject.toml").read_text().startswith('[project]\nname = "x"\n')
-
-
-def test_a_broken_pyproject_is_wrong_usage(kjit: Kjit, tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("x = \n")
-    done = kjit("init", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "pyproject.toml:1" in done.stderr
-
-
-def test_a_file_is_no_folder(kjit: Kjit, tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
-    done = kjit("init", "x", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "is a file" in done.stderr
-
-
 def test_vs_code_gets_tasks_whose_errors_have_places(kjit: Kjit, tmp_path: Path) -> None:
     done = kjit("init", "--editor", "vscode", cwd=tmp_path)
     assert ".vscode/tasks.json" in done.stdout.splitlines()

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shlex
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +13,6 @@ import typer
 
 import kjit
 from kjit import cli
-from kjit.cli import explain_usage
 from kjit.errors import CompileError, KjitError, UsageError
 
 COMMANDS = tuple(typer.main.get_command(cli.app).commands)
@@ -74,10 +71,6 @@ def test_the_version_is_that_of_the_package() -> None:
     assert _run(SCRIPT, "--version").stdout == f"kjit {kjit.__version__}\n"
 
 
-def test_python_dash_m_kjit_is_the_same_program() -> None:
-    assert _run(sys.executable, "-m", "kjit", "--version").stdout == f"kjit {kjit.__version__}\n"
-
-
 @pytest.mark.parametrize(
     ("args", "message", "command"),
     [
@@ -108,8 +101,6 @@ def test_wrong_usage_is_a_sentence_and_a_hint_on_stderr(
             "`kjit bench --help` shows its usage",
         ),
         (["new"], "missing argument 'op'.", "`kjit new --help` shows its usage"),
-        (["bench", "--runs", "x"], "--runs is 'x', not a number of processes.", "write it like 5"),
-        (["bench", "--runs", "0"], "--runs is '0', not a number of processes.", "write it like 5"),
         (
             ["clangd", "nowhere"],
             "there is no folder 'nowhere'.",
@@ -124,82 +115,12 @@ def test_what_was_probably_meant_is_the_hint(kjit_here: Kjit, args: list[str], m
     assert done.stderr == f"error: {message}\nhint: {hint}\n"
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("No such command 'x'. Did you mean 'y'?", ("no such command 'x'.", "did you mean y?")),
-        ("No such command 'x'. Did you mean one of: 'y', 'z'?", ("no such command 'x'.", "did you mean y or z?")),
-        ("No such command 'x'. (Did you mean one of: 'y', 'z'?)", ("no such command 'x'.", "did you mean y or z?")),
-        ("No such option: --a. Did you mean --b?", ("no such option: --a.", "did you mean --b?")),
-        ("No such option: --a (Possible options: --b, --c).", ("no such option: --a.", "did you mean --b or --c?")),
-        ("No such option: --a", ("no such option: --a.", "`kjit --help` shows its usage")),
-    ],
-)
-def test_a_guess_of_any_version_of_click_becomes_the_hint(message: str, expected: tuple[str, str]) -> None:
-    assert explain_usage(message, "kjit") == expected
-
-
-def test_an_error_of_kjit_is_a_sentence_and_a_hint_without_a_traceback(kjit_here: Kjit) -> None:
-    done = kjit_here("bench")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    error, hint = done.stderr.splitlines()
-    assert error.startswith("error: there is no project here")
-    assert hint == "hint: `kjit init` makes a project in this folder"
-
-
 def test_a_reader_that_leaves_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as nobody_reads:
         done = subprocess.run([SCRIPT, "--help"], stdout=nobody_reads, stderr=subprocess.PIPE, text=True, check=False)
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize("closing", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_what_is_written_to_a_closed_stream_goes_nowhere(closing: str, tmp_path: Path) -> None:
-    script = f"{STARTED} cache size {closing}; echo $? >status; {STARTED} cache ls --json {closing}; echo $? >>status"
-    done = subprocess.run(
-        ["/bin/sh", "-c", script],
-        cwd=tmp_path,
-        env={**os.environ, "KJIT_CACHE_DIR": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (tmp_path / "status").read_text() == "0\n0\n"
-    assert done.stderr == ""
-    assert ("0 artifacts" in done.stdout) == (closing == "2>&-")
-
-
-@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-", "<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_no_file_gets_the_number_of_a_closed_stream(closing: str, tmp_path: Path) -> None:
-    code = """
-    import os
-    import subprocess
-    import sys
-
-    from kjit.cli import _open_closed_streams
-
-    _open_closed_streams()
-    file = os.open("file", os.O_RDWR | os.O_CREAT)
-    os.set_inheritable(file, True)
-    os.write(1, b"x")
-    os.write(2, b"x")
-    status = subprocess.call("read x; echo x && echo x >&2", shell=True, close_fds=False)
-    print(sys.stdin.read(), flush=True)
-    print(file=sys.stderr, flush=True)
-    os.write(file, b"%d %d" % (file > 2, status))
-    """
-    (tmp_path / "code.py").write_text(textwrap.dedent(code))
-    subprocess.run(
-        ["/bin/sh", "-c", f"{shlex.quote(sys.executable)} code.py {closing}"],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    assert (tmp_path / "file").read_text() == "1 0"
 
 
 def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
@@ -291,8 +212,3 @@ def test_every_kind_of_error_has_its_sentence_and_status(
         cli.main()
     assert leaving.value.code == status
     assert capsys.readouterr().err == shown
-
-
-def test_json_goes_to_stdout_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    cli.console.print_json({"a": "[red]"})
-    assert json.loads(capsys.readouterr().out) == {"a": "[red]"}

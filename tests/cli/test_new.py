@@ -25,19 +25,11 @@ def test_it_says_what_was_written_and_what_to_change(kjit_new: Run, tmp_path: Pa
     kernels = ["kernels/csrc/scale.h", "kernels/csrc/scale.cuh", "kernels/csrc/scale.cpp"]
     files = [*kernels, "kernels/scale.py", "tests/test_scale.py"]
     assert set(files) <= set(done.stdout.splitlines())
-    assert "pytest tests/test_scale.py" in done.stdout
+    assert "kjit test scale" in done.stdout
     places = [line.strip().rsplit(":", 1) for line in done.stdout.splitlines() if line.startswith("  ")]
     assert [file for file, _ in places] == [files[0], files[-1]]
     for file, line in places:
         assert "x * alpha" in (tmp_path / file).read_text().splitlines()[int(line) - 1]
-
-
-def test_a_project_made_on_the_way_is_said_in_one_line(kjit_new: Run, tmp_path: Path) -> None:
-    done = kjit_new("scale")
-    assert [line for line in done.stderr.splitlines() if "no project" in line] == [
-        f"note: there was no project here, so {tmp_path} has become one (as `kjit init` would)"
-    ]
-    assert kjit_new("other").stderr == ""
 
 
 def test_a_dry_run_shows_the_tree_and_a_diff_and_writes_nothing(kjit_new: Run, tmp_path: Path) -> None:

@@ -60,13 +60,6 @@ def test_the_tests_of_an_op_run_from_any_folder_of_the_project(kjit_test: Run) -
         assert "test_bad.py" not in done.stdout
 
 
-def test_without_an_op_all_that_have_a_test_run(kjit_test: Run) -> None:
-    done = kjit_test()
-    assert done.returncode == 1
-    assert "1 failed, 3 passed" in done.stdout
-    assert done.stderr == "without a test: bare\n"
-
-
 def test_what_follows_two_dashes_is_for_pytest(kjit_test: Run) -> None:
     done = kjit_test("bad", "--", "-k", "not value", "-q", "--", "-p")
     assert done.returncode == 2  # pytest takes the second `--`, and for a file what follows
@@ -97,6 +90,7 @@ def test_tests_of_which_none_ran_are_a_failure(kjit_test: Run) -> None:
     [
         ("bare", "op 'bare' has no test: there is no tests/test_bare.py.", "`kjit new bare --dry-run`"),
         ("goood", "there is no op 'goood'", "did you mean good?"),
+        ("tests/test_good.py", "there is no op 'tests/test_good.py'", "did you mean good?"),
     ],
 )
 def test_an_op_without_a_test_and_an_unknown_one_are_wrong_usage(
@@ -126,25 +120,10 @@ def test_an_op_may_be_named_like_a_module_of_python(kjit_test: Run, project: Pat
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_projects_root_can_be_imported_from(kjit_test: Run, project: Path) -> None:
-    """As with `python -m pytest` there."""
-    (project / "helpers.py").write_text("VALUE = 1\n")
-    (project / "tests" / "test_good.py").write_text("from helpers import VALUE\n\ndef test_value(): assert VALUE\n")
-    for folder in (".", "src/ops"):
-        assert kjit_test("good", folder=folder).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "hint"),
-    [
-        (["good", "-k", "agrees"], "no such option: -k.", "options for pytest follow --: -- -k ..."),
-        (["tests/test_good.py"], "'tests/test_good.py' is a file, not the name of an op.", "kjit test good"),
-    ],
-)
-def test_the_hint_says_how_to_write_it(kjit_test: Run, arguments: list[str], error: str, hint: str) -> None:
-    done = kjit_test(*arguments)
+def test_the_hint_says_how_to_pass_options_to_pytest(kjit_test: Run) -> None:
+    done = kjit_test("good", "-k", "agrees")
     assert done.returncode == 2
-    assert f"error: {error}\nhint: {hint}\n" in done.stderr
+    assert "error: no such option: -k.\nhint: options for pytest follow --: -- -k ...\n" in done.stderr
 
 
 @pytest.fixture

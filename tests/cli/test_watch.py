@@ -99,14 +99,13 @@ def test_what_compiles_kernels_waits_where_a_project_has_some(
     started: list[object] = []
     monkeypatch.setattr(start_helper, "variables", started.append)
     monkeypatch.delenv("KJIT_SIM", raising=False)
-    monkeypatch.chdir(project)
     if has_kernels:
         if not _has_nvrtc():
             pytest.skip("NVRTC is not here")
         folder = read_project(project / "pyproject.toml").csrc_dir
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "answer.cuh").write_text(_KERNEL)
-    prepare()
+    prepare(read_project(project / "pyproject.toml"))
     assert len(started) == has_kernels
 
 

@@ -126,18 +126,10 @@ class TestRequests:
     def spec(self, *args: object, **parts: Any) -> Spec:
         return compat.spec_of(args, caller=None, **parts)
 
-    def test_marks_become_strings_and_the_first_a_name(self) -> None:
-        spec = self.spec("2d/copy", 64, True, torch.float16, cuda_files=["/x.cuh"])
-        assert (spec.name, spec.args) == ("_2d_copy", ("64", "True", "torch.float16"))
-
     def test_the_forwarding_headers_are_searched_first(self) -> None:
         spec = self.spec("op", cuda_files=["/x.cuh"], extra_include_paths=["/mine"])
         assert spec.extra_include_paths[0] == str(compat.INCLUDE)
         assert "/mine" in spec.extra_include_paths
-
-    def test_a_source_that_is_nowhere_is_named(self) -> None:
-        with pytest.raises(kjit.UsageError, match=r"no source 'a/b\.cuh'"):
-            self.spec("op", cuda_files=["a/b.cuh"])
 
     def test_a_dependency_that_is_not_known_is_named_with_those_that_are(self) -> None:
         with pytest.raises(kjit.UsageError, match=r"'cutlas' is not a dependency.*cutlass.*flashinfer"):
@@ -185,11 +177,6 @@ class TestTensors:
     def test_other_alignments_are_refused(self, alignment: int) -> None:
         with pytest.raises(kjit.UsageError, match="multiple of 2"):
             compat.aligned_new_empty((3, 4), torch.float16, "cpu", alignment_bytes=alignment)
-
-    def test_the_sentinel_is_one_tensor(self) -> None:
-        first = compat.empty_sentinel(torch.device("cpu"), torch.float32)
-        assert first is compat.empty_sentinel(torch.device("cpu"), torch.float32)
-        assert first.shape == (0,)
 
 
 class TestParallelCompile:

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kjit.errors import UsageError
 from kjit.planning import wrappers
 from kjit.project import find_project
-from kjit.spec import Spec, Target
+from kjit.spec import Target
 
-WriteOp = Callable[..., Spec]
 CPU = Target.cpu()
 
 
@@ -43,11 +41,6 @@ class TestCollect:
         def _module(n):
             return kjit.Spec("one", str(n), cpp_files=["/x/one.cpp"])
     """
-
-    def test_every_declared_variant_is_found(self, tmp_path: Path, write: Callable[[str, str], None]) -> None:
-        write("one", self.ONE)
-        labels = [variant.label for variant in self.collect(tmp_path).variants([CPU])]
-        assert labels == ["one<1> cpu", "one<2> cpu"]
 
     def test_a_wrapper_that_fails_to_import_does_not_hide_the_others(
         self, tmp_path: Path, write: Callable[[str, str], None]
@@ -110,13 +103,3 @@ class TestCollect:
         write("one", self.ONE)
         write("two", "from .one import _module\n")
         assert len(self.collect(tmp_path).variants([CPU])) == 2
-
-    def test_only_the_ops_that_were_asked_for(self, tmp_path: Path, write: Callable[[str, str], None]) -> None:
-        write("one", self.ONE)
-        write("broken", "import no_such_module\n")
-        assert self.collect(tmp_path, "one").failures == []
-
-    def test_an_unknown_op_is_refused(self, tmp_path: Path, write: Callable[[str, str], None]) -> None:
-        write("one", self.ONE)
-        with pytest.raises(UsageError, match=r"no op 'on'(.|\n)*did you mean one"):
-            self.collect(tmp_path, "on")

@@ -58,16 +58,6 @@ def test_a_bad_name_is_refused_with_its_reason(name: str, reason: str) -> None:
         check_op_name(name)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("testify", "op_testify"), ("test_scale", "scale"), ("setup_module", "setup_module_op"), ("row", "row_op")],
-)
-def test_the_suggested_name_is_near_the_one_that_was_meant(name: str, expected: str) -> None:
-    problem = op_problem(name)
-    assert problem is not None
-    assert suggested(problem.hint) == expected
-
-
 @given(st.one_of(st.text(max_size=50), st.from_regex(r"[a-zA-Z_]\w{0,45}", fullmatch=True)))
 def test_the_suggested_name_would_do(name: str) -> None:
     problem = op_problem(name)

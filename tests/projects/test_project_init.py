@@ -11,7 +11,7 @@ import pytest
 
 from kjit.errors import UsageError
 from kjit.project import find_project, load_toml
-from kjit.projects.init import finds_package, scaffold_project
+from kjit.projects.init import scaffold_project
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -47,7 +47,6 @@ def test_what_is_there_is_left_alone_and_a_second_time_there_is_nothing_to_do(tm
     (tmp_path / ".gitignore").write_text("mine\n")
     init(tmp_path)
     assert (tmp_path / ".gitignore").read_text() == "mine\n"
-    assert finds_package(find_project(tmp_path))
     assert scaffold_project(tmp_path).files.files == []
 
 
@@ -105,34 +104,8 @@ def test_a_pyproject_that_cannot_be_added_to_is_left_alone(tmp_path: Path) -> No
         ("setup.cfg", "[tool:pytest]\naddopts = -q\n"),
     ],
 )
-def test_a_configured_pytest_is_not_configured_again_but_talked_about(tmp_path: Path, name: str, text: str) -> None:
+def test_a_configured_pytest_is_not_configured_again(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / name).write_text(text)
-    new = scaffold_project(tmp_path)
-    new.files.write()
-    assert 'add pythonpath = ["."]' in new.notes[0]
+    init(tmp_path)
     assert "pythonpath" not in (tmp_path / "pyproject.toml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("pyproject.toml", '[tool.pytest.ini_options]\npythonpath = ["src", "."]\n'),
-        ("pytest.ini", "[pytest]\npythonpath = .\n"),
-        ("setup.cfg", "[tool:pytest]\npythonpath = src .\n"),
-        ("conftest.py", ""),
-    ],
-)
-def test_a_pytest_that_finds_the_package_needs_no_word(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / "pyproject.toml").touch()
-    (tmp_path / name).write_text(text)
-    new = scaffold_project(tmp_path)
-    new.files.write()
-    assert new.notes == ()
-    assert pytest_finds_package(tmp_path)
-
-
-def test_a_file_is_no_place_for_a_project(tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
-    with pytest.raises(UsageError, match="is a file"):
-        scaffold_project(tmp_path / "x")

@@ -81,11 +81,6 @@ def test_an_op_whose_own_sizes_are_too_large_is_tested_with_few_rows(tmp_path: P
     assert {shape[0] for shape in shapes} == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
-def test_an_op_with_small_sizes_is_tested_around_every_length(tmp_path: Path, op: Op) -> None:
-    assert "largest=" not in generated_test(tmp_path, op)
-
-
 @pytest.mark.parametrize("op", [*OPS, *RARE], ids=lambda op: op.name)
 def test_the_end_of_a_large_result_is_what_the_ends_of_large_inputs_give(tmp_path: Path, op: Op) -> None:
     """The test of 2**31 elements, with 2**20, on the CPU, and with the reference in place of the op."""
@@ -126,20 +121,6 @@ def test_the_end_of_a_large_result_is_what_the_ends_of_large_inputs_give(tmp_pat
     OnCpu().test_indexes_past_two_to_the_31(asked.append)
     assert max(result.numel() for result in ran) > 2**20 / 1024
     assert min(asked) >= 8 * 2**31 * 2
-
-
-def test_the_numbers_of_more_rows_than_an_int32_counts_fit_it(tmp_path: Path) -> None:
-    assert "rows = max(1, min(math.prod(shape), 2**31 - 1))\n" in generated_test(tmp_path, rare("pick_few"))
-
-
-def test_an_op_with_more_elements_in_every_test_has_no_test_for_as_many(tmp_path: Path) -> None:
-    signature = "src: T[M, 65536, 65536], index: int64[N] -> out: T[N, 65536, 65536]"
-    text = generated_test(tmp_path, Op("take_planes", signature, pattern="gather"))
-    assert "huge" not in text
-
-
-def rare(name: str) -> Op:
-    return next(op for op in RARE if op.name == name)
 
 
 @pytest.mark.parametrize(

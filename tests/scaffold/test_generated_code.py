@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import json
 import platform
 import re
 import subprocess
@@ -147,21 +146,6 @@ def test_the_type_checker_knows_the_ops_and_the_exports_of_their_modules(tmp_pat
     assert {line for _, line, _ in errors} == {number for number, _ in expected}
 
 
-@pytest.mark.needs("ruff")
-def test_ops_of_kjit_itself_are_formatted_as_kjit_is(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text((REPOSITORY / "pyproject.toml").read_text())
-    # ruff tells by the files which modules are the project's own.
-    for module in ("__init__", "testing", "benchmark", "build/toolchain", "runtime/load"):
-        path = tmp_path / "kjit" / f"{module}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    write_all(tmp_path, OPS)
-    run(BIN / "ruff", "check", ".", cwd=tmp_path)
-    write_all(tmp_path, CUSTOM, run_formatters=True)
-    run(BIN / "ruff", "check", "--ignore", "ARG001", ".", cwd=tmp_path)  # their references read nothing yet
-    run(BIN / "ruff", "format", "--check", ".", cwd=tmp_path)
-
-
 def variants_of(root: Path, op: str, target: Target) -> list[Variant]:
     module = find_project(root).import_wrapper(op)
     return declared_in(vars(module))[0].variants([target])
@@ -241,11 +225,6 @@ def test_the_cpp_compiler_has_no_warning_of_large_sizes(project: Path) -> None:
     check_together(project, PLANES, "cpu")
 
 
-@pytest.mark.nvcc
-def test_nvcc_has_no_warning_of_large_sizes(project: Path) -> None:
-    check_together(project, PLANES, "cuda")
-
-
 @pytest.mark.parametrize("level", [None, "x86-64-v3"])
 def test_the_optimiser_has_no_warning(project: Path, level: str | None) -> None:
     """Some only come up where loops are unrolled; halves are converted in ways of their own."""
@@ -263,27 +242,6 @@ def test_the_optimiser_has_no_warning(project: Path, level: str | None) -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_nvcc_has_no_warning(project: Path, pattern: str) -> None:
     check_together(project, [op for op in [*OPS, *CUSTOM] if op.pattern == pattern], "cuda")
-
-
-@pytest.mark.nvcc
-@pytest.mark.parametrize(
-    "op",
-    [
-        *named("add_norm"),
-        *(pytest.param(op, marks=pytest.mark.nightly) for op in named("mixed", "embed", "weigh", "row_rms", "norm_")),
-    ],
-    ids=lambda op: op.name,
-)
-def test_a_kernel_keeps_its_arrays_in_registers(project: Path, op: Op) -> None:
-    replace(op, devices="cuda").write(project)
-    variant = variants_of(project, op.name, Target.cuda("9.0a"))[-1]
-    staging = project / "staging"
-    staging.mkdir()
-    built = compile_variant(variant, Toolchain.for_target(variant.target), staging)
-    assert built.warnings == ""
-    assert built.why_nvcc == ""  # NVRTC compiles it, if it is installed
-    # An array that does not fit into registers would be hundreds of bytes.
-    assert all(kernel.spill_stores <= 64 for kernel in built.resources)
 
 
 @pytest.mark.nvcc
@@ -308,26 +266,6 @@ def test_each_vector_of_a_row_is_read_by_one_load(project: Path, dtype: str) -> 
     held = [vectors for vectors, _ in loads if vectors > 2]  # of short rows the caches keep all
     assert len(held) == 2
     assert [number for vectors, number in loads if vectors > 2] == held
-
-
-@pytest.mark.nvcc
-@pytest.mark.needs("clangd")
-@pytest.mark.parametrize(
-    # tests/test_editor.py has ops of two other patterns.
-    "op",
-    [*named("add_norm"), *(pytest.param(op, marks=pytest.mark.nightly) for op in named("add3_min", "embed"))],
-    ids=lambda op: op.name,
-)
-def test_an_editor_finds_no_error(project: Path, op: Op) -> None:
-    op.write(project)
-    run(sys.executable, "-m", "kjit", "clangd", cwd=project)
-    for kernel in sorted(find_project(project).csrc_dir.iterdir()):
-        command = [BIN / "clangd", f"--check={kernel}"]
-        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-        assert "All checks completed" in done.stderr
-        # Some of the edits that clangd offers it cannot do where a function is inline by a macro.
-        errors = [line for line in done.stderr.splitlines() if line.startswith("E[") and "tweak: " not in line]
-        assert errors == []
 
 
 def with_one_dtype(ops: Sequence[Op]) -> list[Op]:
@@ -405,13 +343,6 @@ def agree_in_random_cases(
     assert done.returncode == 0, done.stdout + done.stderr
     ops = len(list((project / "benchmarks").glob("bench_*.py")))
     assert len(re.findall(rf"^\w+: {cases} cases, 0 failed$", done.stdout, re.MULTILINE)) == ops
-
-
-def test_the_fuzzer_refuses_an_op_that_is_not_there(project: Path, forked: Forks) -> None:
-    (project / "pyproject.toml").write_text('[tool.kjit]\npackage = "fuzzed_nothing"\n')
-    done = forked.run(FUZZ, "--project", project, "--ops", "nonsense")
-    assert done.returncode == 2
-    assert "there is no op nonsense" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -509,21 +440,6 @@ def test_changed_math_is_noticed_and_passes_with_the_same_change_of_the_referenc
     assert {(test, device) for test, device, _ in failed} == {("test_scale", "cpu"), ("test_scale", on_a_gpu)}
     assert all("not close" in reason for _, _, reason in failed)
     assert re.search(r"\d+ failed, \d+ passed", done.stdout)
-
-
-@pytest.mark.nightly  # every day `make demo` runs one
-def test_the_benchmarks_run(project: Path) -> None:
-    chosen = named("add_norm", "embed")
-    write_all(project, with_one_dtype([replace(op, devices="cpu") for op in chosen]))
-    for op in chosen:  # the README's has all three
-        path = project / "benchmarks" / f"bench_{op.name}.py"
-        text = path.read_text()
-        assert '"torch", "torch.compile"' in text
-        path.write_text(text.replace('"torch", "torch.compile"', '"torch"').replace(', "torch.compile"]', "]"))
-    done = run(sys.executable, "-m", "kjit", "bench", "--quick", "--json", "--runs", "1", cwd=project)
-    measurements = json.loads(done.stdout)["measurements"]
-    assert len(measurements) == 4
-    assert all(measurement["median_us"] > 0 and measurement["gbps"] > 0 for measurement in measurements)
 
 
 # Names that begin with a `q_` are the user's; every other name in the output is the templates'.

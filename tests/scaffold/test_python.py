@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,18 +59,3 @@ def test_an_output_that_is_like_a_tensor_of_a_list_is_allocated_after_it(tmp_pat
     for call in (wrapper["_empty"], wrapper["split"]):
         with pytest.raises(ValueError, match="split: xs: expected 1 tensor or more but got 0"):
             call([])
-
-
-def test_another_tensor_than_that_of_a_list_says_what_there_is_to_say(tmp_path: Path) -> None:
-    """It is there without a look into the list."""
-    wrapper = wrapper_of(tmp_path, "xs: list[T[N, D]], x: T[N, D] -> out: T[N, D]")
-    assert list(inspect.signature(wrapper["_empty"]).parameters) == ["x"]
-    with pytest.raises(ValueError, match="split: xs: expected 1 tensor or more but got 0"):
-        wrapper["split"]([], torch.empty(2, 3))
-
-
-@pytest.mark.parametrize("value", [0, -1])
-def test_a_template_argument_that_is_no_size_is_refused_by_its_name(tmp_path: Path, value: int) -> None:
-    wrapper = wrapper_of(tmp_path, "x: T[N], g: const int = 2 -> out: T[N/g]")
-    with pytest.raises(ValueError, match=f"split: g is part of a size, and {value} is none"):
-        wrapper["_split"](torch.float32, value, device=torch.empty(0))

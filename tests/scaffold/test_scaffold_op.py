@@ -124,11 +124,6 @@ def test_sizes_that_are_numbers_are_multiplied_in_the_scaffold(
         assert re.findall(r"(?:\.|int64_t )row_size = (.*?)[;,}]", text) == [row_size]
 
 
-def test_what_an_example_computes_is_in_no_comment_docstring_or_other_file(tmp_path: Path) -> None:
-    scaffold = scaffold_op("scale", start=tmp_path, devices=("cuda", "cpu"))
-    assert sum(text.count("* alpha") for file in scaffold.files.files for text in file.text.splitlines()) == 2
-
-
 def test_an_op_goes_where_the_project_says(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
         '[tool.kjit]\npackage = "a.b"\ncsrc = "native"\ntests = "t"\nbenchmarks = "m/n"\n'
@@ -145,30 +140,11 @@ def test_an_op_goes_where_the_project_says(tmp_path: Path) -> None:
     assert "from a.b.scale import" in (tmp_path / "t/test_scale.py").read_text()
 
 
-def test_a_namespace_package_above_stays_one(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.kjit]\npackage = "space.kernels"\n')
-    (tmp_path / "space").mkdir()
-    scaffold_op("scale", start=tmp_path).files.write()
-    assert not (tmp_path / "space" / "__init__.py").exists()
-    assert (tmp_path / "space" / "kernels" / "__init__.py").exists()
-
-
-def test_a_project_in_which_pytest_would_not_find_the_package_has_a_hint(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
-    scaffold = scaffold_op("scale", start=tmp_path)
-    assert "`pytest` does not find the package 'kernels'" in scaffold.notes[0]
-
-
 def test_a_folder_with_the_name_of_the_op_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
     (tmp_path / "kernels" / "scale").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"kernels/scale is a folder"):
         scaffold_op("scale", start=tmp_path)
-
-
-def test_an_op_cannot_have_the_name_of_its_package(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="package is named 'kernels'"):
-        scaffold_op("kernels", start=tmp_path)
 
 
 def test_variants_are_the_dtypes_and_the_constants(tmp_path: Path) -> None:
@@ -208,16 +184,6 @@ def test_dtypes_that_nothing_stands_for_are_refused(tmp_path: Path) -> None:
         scaffold_op("f", "x: bf16[N] -> out: bf16[N]", start=tmp_path, dtypes=parse_dtypes("fp32"))
 
 
-def test_bool_is_no_dtype_to_compute_with(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="bool is not a dtype"):
-        scaffold_op("f", start=tmp_path, dtypes=parse_dtypes("bool"))
-
-
-def test_an_unknown_pattern_is_refused_with_a_suggestion(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no pattern 'elmentwise'(.|\n)*did you mean elementwise\?"):
-        scaffold_op("f", start=tmp_path, pattern="elmentwise")
-
-
 @pytest.mark.parametrize("pattern", [pattern for pattern in PATTERNS if pattern != "custom"])
 def test_what_may_be_absent_and_changes_needs_a_kernel_of_its_own(tmp_path: Path, pattern: str) -> None:
     signature = "y: T[N], x: mut Optional T[N] = None -> out: T[N]"
@@ -234,8 +200,7 @@ def test_what_may_be_absent_and_changes_needs_a_kernel_of_its_own(tmp_path: Path
     [
         ("x: T[B, ...], y: T[B] -> out: T[B, ...]", "'...' stands for the leading dimensions", "x: T[..., B]"),
         ("x: T[N], n: const int -> out: T[N]", "'n' has no default", "n: const int = 1"),
-        ("x: T[N], f: T[N] -> out: T[N]", "'f' is a parameter, and", "f_in"),
-        ("x: T[N], f: T[N], f_in: T[N] -> out: T[N]", "'f' is a parameter, and", "f2"),
+        ("x: T[N], f: T[N] -> out: T[N]", "'f' is a name that the code derives from", "f_in"),
         ("x: mut T[B, ...], y: T[B]", "'...' stands for the leading dimensions", "x: mut T[..., B]"),
         ("x: T[F] -> out: T[F]", "'F' is also a C++ name", "a longer one"),
     ],
@@ -247,13 +212,6 @@ def test_a_signature_that_no_pattern_serves_is_refused_with_its_reason(
         scaffold_op("f", signature, start=tmp_path, pattern=pattern)
     assert hint in (caught.value.hint or "")
     assert written(tmp_path) == set()
-
-
-def test_a_parameter_named_like_a_pointer_of_a_kernel_is_refused_where_the_op_has_one(tmp_path: Path) -> None:
-    signature = "x: T[N], x_ptr: T[N] -> out: T[N]"
-    with pytest.raises(SignatureError, match="'x_ptr' is the kernel's name for the pointer to 'x'"):
-        scaffold_op("f", signature, start=tmp_path, pattern="minimal")
-    scaffold_op("f", signature, start=tmp_path, pattern="elementwise")
 
 
 @pytest.mark.parametrize(
@@ -321,11 +279,6 @@ def test_what_only_a_kernel_of_one_s_own_takes_is_refused_with_its_name(
     scaffold_op("f", text, start=tmp_path, pattern="custom")
 
 
-def test_a_parameter_named_like_a_half_of_a_row_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SignatureError, match="'x_left' is a name that the code derives from 'x'"):
-        scaffold_op("f", "x: T[N, 2*D], x_left: T[N, D] -> out: T[N, D]", start=tmp_path)
-
-
 @pytest.mark.parametrize("lists", [1, 3, 4, 9])
 def test_the_lists_of_an_op_fit_into_the_parameters_of_a_kernel(tmp_path: Path, lists: int) -> None:
     signature = ", ".join(f"x{number}: mut list[T[N]]" for number in range(lists))
@@ -349,29 +302,13 @@ PUT = "index: int64[N], x: T[N, D]"
         ("elementwise", TAKE, "index", "'src' is T[M, D] and 'index' is int64[N]", "--pattern gather serves this"),
         ("rowwise", TAKE, "index", "'index' is int64[N]", "--pattern gather serves this"),
         ("rowwise", "x: T[N], y: T[N] -> out: T[N]", "x", "'x' is T[N]", "--pattern elementwise serves this"),
-        ("elementwise", "x: T[B, D] -> out: T[D]", "out", "'out' is T[D]", "write out: T[B, D]"),
         ("elementwise", "x: T[] -> out: T[]", "x", "no dimension", "T[...]"),
-        ("rowwise", "x: T[] -> out: T[]", "x", "'x' is T[]", "write x: T[..., D]"),
         ("rowwise", "x: T[...], y: U[D] -> out: T[...]", "x", "'x' is T[...]", "write x: T[..., D]"),
         ("rowwise", "x: T[B, D], y: T[C] -> out: T[B, D]", "y", "'y' is T[C]", "write y: T[B, D], T[B] or T[D]"),
-        ("rowwise", "x: T[B, D], y: T[D] -> out: T[D]", "out", "for all rows together", "T[B, D] or T[B]"),
+        ("rowwise", "x: T[B, D], y: T[D] -> out: T[D]", "out", "'out' is T[D]", "T[B, D] or T[B]"),
         ("rowwise", "x: T[N, N], y: T[N] -> out: T[N, N]", "y", "for each row of 'x' or for each column", "two names"),
-        ("rowwise", "x: T[B, C, D] -> y: T[C]", "y", "'y' is T[C]", "write y: T[B, C, D] or T[B, C]"),
         ("rowwise", "x: T[B, D], y: bool[B, D] -> out: T[B, D]", "y", "has bools", "y: uint8[B, D]"),
-        ("rowwise", "x: T[B, D], y: mut T[C]", "y", "'y' is T[C]", "write y: mut T[B, D] or mut T[B]"),
-        ("rowwise", "x: T[B, D], y: mut T[D]", "y", "for all rows together", "write y: mut T[B, D] or mut T[B]"),
-        ("rowwise", "x: mut bool[B, D]", "x", "has bools", "write x: mut uint8[B, D]"),
-        ("elementwise", "x: T[N], y: mut T[M]", "y", "'y' is T[M]", "write y: mut T[N]"),
-        (
-            "elementwise",
-            "x: T[N], y: Optional T[M] = None -> out: T[N]",
-            "y",
-            "'y' is T[M]",
-            "write y: Optional T[N] = None",
-        ),
         ("gather", "src: T[M, D], index: int64[N], acc: mut T[D]", "acc", "a table to take", "out: T[N, D]"),
-        ("gather", "src: T[M, D], index: int64[] -> out: T[D]", "out", "a table to take", "index: int64[N]"),
-        ("gather", f"{TAKE}, more: T[D]", "more", "written to and is T[D]", "more: T[N, D]"),
         (
             "gather",
             "a: T[M, D], ids: int64[N], b: T[D, D] -> out: T[N, D]",
@@ -380,7 +317,6 @@ PUT = "index: int64[N], x: T[N, D]"
             "T[N, D] or T[N] or",
         ),
         ("gather", "a: T[M, N], ids: int64[N], b: T[N] -> out: T[N, N]", "b", "for each column", "other names"),
-        ("scatter", NORM, "x", "no input is an int64 or int32 tensor", "--pattern rowwise serves this"),
         ("scatter", TAKE, "out", "'out' is new", "--pattern gather serves this"),
         ("gather", f"t: mut T[M, D], {PUT}", "t", "a table to take", "--pattern scatter serves this"),
         ("scatter", f"t: mut T[D], {PUT}", "index", "a table that is changed in place", "table: mut T[M, D]"),
@@ -397,8 +333,3 @@ def test_a_pattern_says_what_it_cannot_serve_and_which_pattern_can(
     assert hint in (caught.value.hint or "")
     assert caught.value.column == re.search(rf"\b{caret_at}:", signature).start()  # type: ignore[union-attr]
     assert written(tmp_path) == set()
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_what_a_pattern_asks_for_it_serves(tmp_path: Path, pattern: str) -> None:
-    assert scaffold_op("f", PATTERNS[pattern].signature, start=tmp_path, pattern=pattern).places

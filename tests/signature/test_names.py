@@ -21,23 +21,6 @@ def test_the_suggested_parameter_would_do(name: str, dimension: bool) -> None:
         assert parameter_problem(suggested(problem.hint), dimension=dimension) is None
 
 
-def test_a_letter_that_ruff_refuses_is_no_parameter() -> None:
-    problem = parameter_problem("l")
-    assert problem is not None
-    assert "looks like the digit 1" in problem.reason
-    assert parameter_problem("l", dimension=True) is None
-
-
-@pytest.mark.parametrize("name", ["x", "src", "weight", "eps", "num_tokens_per_expert", "offset"])
-def test_ordinary_parameters_are_accepted(name: str) -> None:
-    assert parameter_problem(name) is None
-
-
-@pytest.mark.parametrize("name", ["N", "n", "HEAD_DIM", "Rows", "E", "F_IN", "SEQ_MAX", "TIME_STEPS"])
-def test_ordinary_dimensions_are_accepted(name: str) -> None:
-    assert parameter_problem(name, dimension=True) is None
-
-
 @pytest.mark.parametrize("name", ["X", "alpha__", "class", "template", "dtype", "i", "threadIdx", "numel", "mut"])
 def test_a_parameter_that_the_code_uses_itself_is_refused(name: str) -> None:
     assert parameter_problem(name) is not None

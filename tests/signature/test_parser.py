@@ -89,119 +89,70 @@ def test_spaces_commas_and_words_are_free_where_python_leaves_them_free(text: st
     )
 
 
-LONG = "a_name_with_letters_up_to_28"
-
-
 @pytest.mark.parametrize(
     ("text", "caret_at", "cause"),
     [
         # Characters and marks.
         ("", "", "expected a parameter, found the end"),
-        ("x: T[N], , y: T[N]", ", y", "expected a parameter, found ','"),
-        ("x: T[N] ->", "", "expected an output, found the end"),
         ("x: T[N] -> y: T[N] -> z: T[N]", "-> z", "one '->'"),
         ("x: T[N) -> out: T[N]", ") ->", "')' has no meaning in a size"),
-        ("silu(x: T[N]) -> out: T[N]", "(x", "'(' has no meaning here"),
-        ("x: T[N] -> out: T[N]  # rms", "#", "'#' has no meaning here"),
-        ("x: T[N], **kwargs -> out: T[N]", "**", "'**' has no meaning here"),
         ("x: T[N -> out: T[N]", "[N ->", "this '[' is not closed"),
-        ("x: T[N]] -> out: T[N]", "] ->", "']' is out of place"),
         ("xs: list[list[T[N]]] -> out: T[N]", "[N]]]", "'[' is out of place"),
         ("x: T[B D] -> out: T[B, D]", "D] -> ", "expected ',' or ']' between 'B' and 'D'"),
         ("x T[N]", "T[N]", "between 'x' and 'T'"),
-        ("x: inout T[N]", "T[N]", "between 'inout' and 'T'"),
-        ("x: T[N], a: float = math.pi -> out: T[N]", "math", "'a' is a number, and math.pi is not"),
         ("x: T[\u00d1] -> out: T[N]", "\u00d1", "'\u00d1' is not plain ASCII"),
-        ("x: T[N] -> out: T[N]\x00", "\x00", "is not plain ASCII"),
         ('x: T[N], name: str = "a', '"a', "has no meaning here"),
         ("x: T[N], m: str = 'a\\n' -> out: T[N]", "'a", "two quotes"),
-        ("x: T[N], m: str = b'a' -> out: T[N]", "b'a", "two quotes"),
         # Numbers.
         ("x: T[N], s: int = 0x10 -> out: T[N]", "0x10", "not a decimal number"),
-        ("x: T[N], s: int = 007 -> out: T[N]", "007", "not a decimal number"),
         ("x: T[N, 2D] -> out: T[N]", "2D]", "'2D' is not a decimal number"),
         # Parts that Python reads otherwise, or not.
         ("x: -> out: T[N]", " ->", "'x: ...' is incomplete"),
         ("x: T[N], n: int = -> out: T[N]", "= ->", "'=' is out of place in 'n: ...'"),
         ("T[N] -> out: T[N]", "T[N] ->", "the name of a parameter, ':' and a type, found 'T[N]'"),
-        ("x: T[N], a = 2.0 -> out: T[N]", "a =", "':' and a type, found 'a = 2.0'"),
-        ("x: T[N] -> T[\n N ]", "T[\n", "found 'T[ N ]'"),
-        ("x: T[N\n- M] -> y: T[N]", "N\n", "'N - M' is not a size"),
         ("x: T[N] -> T[N]", "T[N]", "the name of an output, ':' and a type, found 'T[N]'"),
         ("x: mut T[N] -> None: T[N]", "None", "keyword of Python"),
         ("x: T[N], X: T[N] -> out: T[N]", "X:", "capital letters"),
         ("x: T[N], dtype: int -> out: T[N]", "dtype", "would hide"),
-        ("x: T[double] -> out: T[N]", "double", "keyword of C++"),
         # Types.
         ("x: mut -> out: T[N]", "mut", "'mut' is not a type"),
         ("x: T[N], b: Optional[T[N]] = None -> out: T[N]", "Optional", "'Optional' is not a type"),
-        ("x: T[N], to: torch . float32[N] -> out: T[N]", "torch", "'torch . float32' is neither a dtype"),
         ("x: T -> out: T[N]", "T ->", "'T' is the dtype of a tensor: expected '[' and a shape"),
-        ("x: TT[N] -> out: TT[N]", "TT[N] ->", "'TT' is neither a dtype"),
         ("x: const T[N] -> out: T[N]", "x: const", "'const' cannot stand before 'T[N]'"),
-        ("x: T[N], e: const float -> out: T[N]", "e:", "'const' cannot stand before 'float'"),
-        ("x: mut float -> out: T[N]", "x:", "'mut' cannot stand before 'float'"),
         ("x: Optional mut T[N] = None -> out: T[N]", "x:", "'Optional mut' cannot stand"),
         ("x: T[...] strided -> out: T[...]", "T[...] strided", "named dimensions of one tensor, and 'x' has none"),
-        ("xs: list[T[N]] strided -> out: T[N]", "list", "of one tensor"),
-        ("xs: list[T[N] strided] -> out: T[N]", "strided", "between ']' and 'strided'"),
         ("xs: list[T[N], T[M]] -> out: T[N]", "T[N], T[M]", "a tensor in a list has a dtype and a shape"),
         ("xs: list[T[N]] = None -> out: T[N]", "None", "a list of tensors is a required argument"),
         ("x: T[N] -> out: list[T[N]]", "list", "an output is one contiguous tensor"),
-        ("x: T[N] -> out: float", "float", "an output is one contiguous tensor"),
-        ("x: T[N] -> out: mut T[N]", "T[N]", "an output is one contiguous tensor"),
-        ("x: T[N] -> out: T[N] strided", "T[N] strided", "an output is one contiguous tensor"),
-        ("x: T[N] -> out: T[N] = None", "None", "no default"),
         # Choices.
         ('x: T[N], m: "sum" -> out: T[N]', '"sum"', "'sum' is the only choice"),
-        ('x: T[N], m: "sum" | "for" -> out: T[N]', '"for"', "'for' is not a valid choice"),
         ('x: T[N], m: "a" | "a__b" -> out: T[N]', '"a__b"', "'a__b' is not a valid choice"),
         ('x: T[N], m: "a" | "a" -> out: T[N]', '"a" ->', "'a' is repeated"),
-        ('x: T[N], m: "a" | b -> out: T[N]', '"a" | b', "is not a type"),
-        ('x: T[N], m: mut "a" | "b" -> out: T[N]', '"a"', "is not a type"),
         ('x: T[N], m: "a" | "b" = "c" -> out: T[N]', '"c"', "not one of the choices"),
         # Defaults.
         ("x: T[N], b: Optional T[N] -> out: T[N]", "b:", "'b' is Optional, and its default is not None"),
         ("x: T[N], b: T[N] = None -> out: T[N]", "None", "'b' has the default None, and is not Optional"),
-        ("x: T[N], s: float = None -> out: T[N]", "None", "'s' has the default None, and is not Optional"),
         ("x: T[N] = 3 -> out: T[N]", "3", "the default of a tensor can only be None, not 3"),
         ("x: T[N], f: bool = true -> out: T[N]", "true", "'f' is True or False, and true is not"),
-        ("x: T[N], f: bool = 1 -> out: T[N]", "1 ->", "'f' is True or False, and 1 is not"),
-        ("x: T[N], a: float = True -> out: T[N]", "True", "'a' is a number, and True is not"),
-        ("x: T[N], n: int = --1 -> out: T[N]", "--1", "'n' is a whole number, and --1 is not"),
-        ("x: T[N], n: int = 9223372036854775808 -> out: T[N]", "9223372036854775808", "64 bits"),
-        ("x: T[N], a: float = 1e999 -> out: T[N]", "1e999", "too large"),
         ("x: T[N], a: float = -1e-310 -> out: T[N]", "-1e-310", "too close to 0"),
-        ("x: T[N], a: float = 1e-999 -> out: T[N]", "1e-999", "too close to 0"),
+        ("x: T[N], a: float = True -> out: T[N]", "True", "'a' is a number, and True is not"),
+        ("x: T[N], n: int = 9223372036854775808 -> out: T[N]", "9223372036854775808", "64 bits"),
         # Sizes.
         ("x: T[0] -> out: T[N]", "0]", "'0' is not a size"),
-        ("x: T[True] -> out: T[N]", "True", "'True' is not a size"),
         ("x: T[..., ...] -> out: T[...]", "...] ->", "twice"),
-        ("x: T[:, D] -> out: T[N]", ":, D", "':' is not a size"),
         ("x: T[B, D % 8] -> out: T[B, D]", "%", "'%' has no meaning in a size"),
-        ("x: T[N, 4*-64] -> out: T[N, 256]", "-64", "'-64' is not a size"),
-        ("x: T[N, D/0] -> out: T[N, D]", "0]", "'0' is not a size"),
         ("x: T[N, 9/2] -> out: T[N]", "9/2", "'9/2' is not a size"),
-        ("x: T[4611686018427387904*2] -> out: T[N]", "4611686018427387904*2", "is not a size"),
-        ("x: T[N, 3-8] -> out: T[N]", "3-8", "'3-8' is not a size"),
         ("x: T[N], y: T[A, A*N*A] -> out: T[A]", "A*N", "'A*N*A' is not a size"),
-        ("x: T[N, D/2*2] -> out: T[N]", "D/2*2", "'D/2' is not a size"),
         ("x: T[N, D-N] -> out: T[N]", "D-N", "'D-N' is not a size"),
-        ("x: T[A, B], y: T[A*2+B*3] -> out: T[A]", "A*2", "'A*2+B*3' is not a size"),
-        ("x: T[4294967296, 4294967296]", "4294967296]", "has 18446744073709551616 bytes"),
         # Rules.
         ("x: T[A*B] -> out: T[A]", "x:", "'A*B' of 'x' is unknown: no required input has A and B"),
-        ("x: T[N], y: Optional T[2*M*K] = None -> out: T[N]", "y:", "no required input has M and K"),
         ("x: T[N, D], w: T[D/N] -> out: T[N]", "w:", "'D/N' of 'w' is divided by 'N'"),
         ("x: T[N, D], g: const int = 0 -> s: T[N, D/g]", "g:", "0 is not a size"),
         ("x: T[N], n: int -> out: T[n]", "out:", "'n' is used twice, for a dimension and for a parameter"),
-        ("x: T[N], y: N[N] -> out: T[N]", "y:", "'N' is used twice, for a dtype variable and for a dimension"),
         ("x: T[N] -> out: T[...]", "out:", "'...' of 'out' is unknown"),
         ("x: T[N], x: T[N] -> out: T[N]", "x: T[N] ->", "'x' is used twice"),
-        (f"{LONG}: T[N], {LONG}: T[N]", f"{LONG}: T[N]", "used twice"),
         ("x: T[N], a: float = 1, y: T[N] -> out: T[N]", "y:", "no default and follows 'a'"),
         ("-> out: T[N]", "out", "no required tensor"),
-        ("x: Optional T[N] = None -> out: T[4]", "x:", "no required tensor"),
         ("x: T[N], out: T[N]", "x:", "changes nothing"),
     ],
 )
@@ -222,20 +173,12 @@ def test_the_cause_comes_first_and_the_caret_is_at_its_place(text: str, caret_at
         ("x: Tensor, a: float -> out: T[...]", "x: T[...]"),
         ("x: torch.Tensor[B, D] -> out: T[...]", "x: T[...]"),
         ("xs: mut list[torch.Tensor], y: T[N]", "xs: mut list[T[...]]"),
-        ("xs: List[T[N]] -> out: T[N]", "xs: list[T[N]]"),
         ("xs: list -> out: T[N]", "xs: list[T[N]]"),
         ("const float* x, int n", "x: float32[N]"),
-        ("x: half* -> out: half[N]", "x: float16[N]"),
-        ("x: const T& -> out: T[N]", "x: T[N]"),
         ("x: float[B, D] -> out: T[B]", "x: float32[B, D] for a tensor, x: float for a number"),
         ("x: T[N] => out: T[N]", "an arrow is written '->'"),
-        ("x: T[N] - > out: T[N]", "an arrow is written '->'"),
-        ("x: T[N] --> out: T[N]", "an arrow is written '->'"),
         ("x: T[N] \u2192 out: T[N]", "an arrow is written '->'"),
-        ("x: T[N] \u2014> out: T[N]", "an arrow is written '->'"),
         ("x: bfloat[N] -> out: T[N]", "did you mean bfloat16?"),
-        ("x: T[N], a: flaot -> out: T[N]", "did you mean a: float?"),
-        ("x: uint32[N] -> out: T[N]", "did you mean int32?"),
         ("x: T[N], n: int = 2.5 -> out: T[N]", "n: int without a default"),
         ("x: T[N], b: T[D] | None = None -> out: T[N]", "b: Optional T[N] = None"),
         ("x: T[N], s: Optional float -> out: T[N]", "s: Optional float = None"),
@@ -243,10 +186,8 @@ def test_the_cause_comes_first_and_the_caret_is_at_its_place(text: str, caret_at
         ("x: mut T[N] -> None", "leave '-> None' out"),
         ("x: T[N] -> out: T[M*2]", "what inputs have: N"),
         ("x: T[N] -> out: U[N]", "the dtype of an input (T)"),
-        ("x: T[N], x2: T[N], x: T[N] -> out: T[N]", "x3"),
         ("x: T[N]", "x: mut T[N]"),
         ("x: T[cdiv(N, 8)] -> out: T[N]", 'see "Adding a kernel by hand"'),
-        ("x: complex64[N] -> out: complex64[N]", 'see "Adding a kernel by hand"'),
     ],
 )
 def test_a_hint_shows_how_it_is_written(text: str, hint: str) -> None:
@@ -279,13 +220,6 @@ def test_sizes_that_follow_from_others_are_read(text: str, shown: str | None) ->
     assert parse_signature(str(signature)) == signature
     if shown is not None:
         assert str(signature) == str(parse_signature(shown)) == shown
-
-
-@pytest.mark.parametrize("before", ["n: int = ", "a: float = ", "y: T[N, "])
-def test_a_number_that_python_would_not_read_is_refused_in_one_place(before: str) -> None:
-    with pytest.raises(SignatureError, match="a number of 5000 characters is too long") as caught:
-        parse_signature(f"x: T[N], {before}{'9' * 5000}")
-    assert caught.value.column == len(f"x: T[N], {before}")
 
 
 def test_a_caret_stands_right_below_a_signature_of_several_lines() -> None:

@@ -150,13 +150,6 @@ def test_a_grid_of_clusters_synchronises(module: Any) -> None:
     assert counts.tolist() == [3 * 12, 0]
 
 
-@pytest.mark.parametrize("threads", ["1", "64"])
-def test_any_number_of_os_threads_does_it(module: Any, threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KJIT_SIM_THREADS", threads)
-    module.unwritten_right(gpu())
-    module.sizes(gpu(), 160, 8, False)
-
-
 @pytest.mark.parametrize("threads", ["4", "64"])
 def test_a_cluster_that_fails_ends_the_launch(module: Any, threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KJIT_SIM_THREADS", threads)

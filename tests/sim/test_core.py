@@ -164,14 +164,6 @@ def test_the_active_mask_is_of_the_lanes_at_the_same_place(module: Any) -> None:
     assert out.tolist() == [0x55555555, 7] * 16
 
 
-@pytest.mark.parametrize("index", range(len(SHUFFLED)), ids=list(SHUFFLED))
-def test_all_types_are_shuffled(module: Any, index: int) -> None:
-    x = torch.arange(32).to(list(SHUFFLED.values())[index])
-    out = torch.zeros_like(x)
-    module[f"shuffle_{index}"](out, x)
-    assert torch.equal(out, x[torch.arange(32) ^ 1])
-
-
 @in_any_order
 def test_tiles_reduce(module: Any) -> None:
     out = torch.zeros(72, dtype=torch.int32)
@@ -376,11 +368,6 @@ def test_a_vector_at_an_address_that_is_none_of_its_own_is_an_error(
         module[export](out[to : to + 32], room[since : since + 32])
 
 
-def test_an_exception_in_a_kernel_is_one_of_the_launch(module: Any) -> None:
-    with pytest.raises(RuntimeError, match=r"an exception was thrown: .*thrown on the device"):
-        module.throw_out(gpu())
-
-
 def test_a_grid_of_which_a_block_ends_without_synchronising_is_an_error(module: Any) -> None:
     with pytest.raises(RuntimeError, match="another block has ended without doing so"):
         module.half_a_grid(gpu())
@@ -401,11 +388,6 @@ def test_a_child_process_launches_too(module: Any) -> None:
         module.reverse_256(values, 1)
         os._exit(0 if values[0].item() == 255 else 1)
     assert os.waitpid(child, 0)[1] == 0
-
-
-def test_one_os_thread_does_it_too(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KJIT_SIM_THREADS", "1")
-    test_barriers_order_shared_memory(module, 1024, 11)
 
 
 def test_a_launch_without_memory_for_stacks_is_an_error(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,19 +146,12 @@ def spec_of(
     args: Iterable[object],
     *,
     caller: str | None,
-    cpp_files: Iterable[StrPath] | None = None,
-    cuda_files: Iterable[StrPath] | None = None,
-    cpp_wrappers: Iterable[Wrapper] | None = None,
-    cuda_wrappers: Iterable[Wrapper] | None = None,
-    extra_cflags: Iterable[str] | None = None,
-    extra_cuda_cflags: Iterable[str] | None = None,
-    extra_ldflags: Iterable[str] | None = None,
-    extra_include_paths: Iterable[StrPath] | None = None,
     extra_dependencies: Iterable[str] | None = None,
     header_only: bool = True,
+    **parts: Any,
 ) -> Spec:
-    """The spec that `load_jit` builds, for a `caller` in that file."""
-    if not header_only and (cpp_wrappers or cuda_wrappers):
+    """The spec that `load_jit` builds from these parts, for a `caller` in that file."""
+    if not header_only and (parts.get("cpp_wrappers") or parts.get("cuda_wrappers")):
         raise kjit.UsageError(
             "wrappers are exported by the generated unit, and header_only=False asks for none.",
             hint="leave header_only out, or export in the source (KJIT_EXPORT or TVM_FFI_DLL_EXPORT_TYPED_FUNC)",
@@ -167,23 +160,15 @@ def spec_of(
     if not marks:
         raise kjit.UsageError("the module has no name.", hint='load_jit("my_op", ...)')
     kernel_path = _kernel_path()
-    return Spec(
-        _identifier(marks[0]),
-        *marks[1:],
-        cpp_files=_sources(cpp_files, caller),
-        cuda_files=_sources(cuda_files, caller),
-        cpp_wrappers=cpp_wrappers or (),
-        cuda_wrappers=cuda_wrappers or (),
-        extra_cflags=extra_cflags or (),
-        extra_cuda_cflags=extra_cuda_cflags or (),
-        extra_ldflags=extra_ldflags or (),
-        extra_include_paths=[
-            INCLUDE,
-            *([] if kernel_path is None else [kernel_path / "include"]),
-            *(extra_include_paths or ()),
-            *include_folders(extra_dependencies or ()),
-        ],
-    )
+    given = {name: value or () for name, value in parts.items()}
+    given |= {name: _sources(parts.get(name), caller) for name in ("cpp_files", "cuda_files")}
+    given["extra_include_paths"] = [
+        INCLUDE,
+        *([] if kernel_path is None else [kernel_path / "include"]),
+        *given.get("extra_include_paths", ()),
+        *include_folders(extra_dependencies or ()),
+    ]
+    return Spec(_identifier(marks[0]), *marks[1:], **given)
 
 
 def _identifier(mark: str) -> str:
