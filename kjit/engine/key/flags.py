@@ -1,20 +1,15 @@
-"""Files, folders and macros in compiler flags (toolchain/options.py).
-
-In a key, folders to search and files to read are relative to folders that may move: their contents affect the build, their location
-does not. All other words are unchanged, so that `-Wl,-rpath,/lib` and `-DDATA="/data"`, which end up in the library,
-keep their paths.
-"""
+"""Files, folders and macros in compiler flags (toolchain/options.py)."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from kjit.engine.toolchain.options import Dialect as Dialect
-from kjit.engine.toolchain.options import Meaning, words_of_file
 from kjit.engine.toolchain.options import expand as expand
 from kjit.engine.toolchain.options import parse as parse
+from kjit.engine.toolchain.options import words_of_file
 
 
 def include_folders(words: Iterable[str], dialect: Dialect = "c++") -> Iterator[str]:
@@ -36,32 +31,21 @@ def files_of_options(words: Iterable[str], dialect: Dialect = "c++") -> Iterator
             yield from flag.values(whose)
 
 
-def map_paths(words: Iterable[str], change: Callable[[str], str], dialect: Dialect = "c++") -> list[str]:
-    """`words` with each searched folder and each compared file renamed."""
-    return _map(words, change, dialect, ("headers", "libraries", "header", "options"))
-
-
 def without_folders(words: Iterable[str], dialect: Dialect = "c++") -> list[str]:
     """`words` without the flags that only add folders to search."""
-    return _map(words, lambda _: None, dialect, ("headers", "libraries"))
-
-
-def _map(
-    words: Iterable[str], change: Callable[[str], str | None], dialect: Dialect, meanings: tuple[Meaning, ...]
-) -> list[str]:
-    changed: list[str] = []
+    kept: list[str] = []
     for flag in parse(words, dialect):
-        value: str | None = flag.value
-        if flag.meaning in meanings:
-            value = ",".join(new for new in map(change, flag.values(dialect)) if new is not None) or None
-        elif flag.meaning == "list":
+        if flag.meaning in ("headers", "libraries"):
+            continue
+        if flag.meaning == "list":
             listed = flag.listed()
-            mapped = _map(listed, change, "c++", meanings)
-            if mapped != listed:  # else it is unchanged, including its quotes
-                value = ",".join(re.sub(r"([\\,])", r"\\\1", word) for word in mapped) or None
-        if value is not None:
-            changed += flag._replace(value=value).words()
-    return changed
+            others = without_folders(listed)
+            if not others:
+                continue
+            if others != listed:  # else it is unchanged, including its quotes
+                flag = flag._replace(value=",".join(re.sub(r"([\\,])", r"\\\1", word) for word in others))
+        kept += flag.words()
+    return kept
 
 
 def for_host_compiler(words: Iterable[str], inside: tuple[str, ...] = ()) -> list[str]:
