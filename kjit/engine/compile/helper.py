@@ -24,6 +24,7 @@ VARIABLE = "KJIT_HELPER"
 _LOOK_S = 1.0
 _IDLE_S = 600.0
 _PAUSE_S = 0.2  # before headers are precompiled: the process that builds may exit
+_PAUSES = 300
 _END = b"\0"  # after the output, before the exit status
 
 
@@ -110,8 +111,11 @@ def _work(connection: socket, folder: str) -> None:
         is_answered = True
         connection.sendall(_END + bytes([status]))
         connection.shutdown(socket.SHUT_WR)
-        time.sleep(_PAUSE_S)
         os.nice(19)
+        for _ in range(_PAUSES):  # until the build has ended
+            time.sleep(_PAUSE_S)
+            if not os.path.isdir(os.environ.get("TMPDIR", "")):
+                break
         os.environ["TMPDIR"] = folder  # that of the build no longer exists, and NVRTC writes there
         if headers.wanted is not None:
             headers.make(module.precompile)
