@@ -82,7 +82,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class _Mode:
-    """How `run_benchmark` runs: for `kjit bench`, which reaches the code of benchmark files through it.
+    """The mode of `run_benchmark`, by which `kjit bench` reaches the code of benchmark files.
 
     Attributes:
         quick: `get_benchmark_range` returns the small range.

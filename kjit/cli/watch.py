@@ -110,7 +110,7 @@ def _round(project: Project, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_a_fork(function: Callable[[], object]) -> Any:
-    """What a function returns, as JSON, in a fork of this process, which imports the current files of the project.
+    """The JSON value that a function returns in a fork of this process, which imports the current files of the project.
 
     CUDA is not initialised before the fork, as it would not survive that.
 
