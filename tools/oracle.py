@@ -21,6 +21,7 @@ import logging
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -139,7 +140,9 @@ def clean(request: Request) -> Answer:
 def loaded(request: Request, is_cuda: bool) -> Answer:
     """The answer of the module that kjit loads, in this process."""
     files = {"cuda_files" if is_cuda else "cpp_files": [request.source]}
-    flags = {"extra_cuda_cflags" if is_cuda else "extra_cflags": request.flags}
+    # nvcc has another option for a file of options.
+    of_nvcc = [re.sub("^@", "--options-file=", flag) for flag in request.flags]
+    flags = {"extra_cuda_cflags": of_nvcc} if is_cuda else {"extra_cflags": request.flags}
     spec = Spec("answer", **files, **flags, extra_include_paths=request.folders)  # type: ignore[arg-type]
     variant = Variant(spec, Target.cuda("9.0a") if is_cuda else Target.cpu())
     for name in ("CXX", "CPATH", "CPLUS_INCLUDE_PATH"):

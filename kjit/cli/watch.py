@@ -137,7 +137,7 @@ def _in_a_fork(function: Callable[[], object]) -> Any:
 
 
 def _answer(function: Callable[[], object], file: Path) -> NoReturn:
-    """Write what a function returns, and end this process."""
+    """Write the result of a function, and end this process."""
     status = 1
     try:
         os.setsid()  # Ctrl-C goes to the other process, which then ends this one

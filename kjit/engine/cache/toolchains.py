@@ -1,4 +1,4 @@
-"""What searches for compilers have found, kept for the next process with the same question.
+"""Results of searches for compilers, kept for the next process with the same question.
 
 `kjit.runtime.manifest` reads it. It is written from the states that the search has read, never from the current state
 of the disk, which may have changed. Nothing is written if these states are not sufficient:

@@ -66,7 +66,7 @@ class Compiler:
 
     @property
     def traits(self) -> Traits:
-        """What differs between its family and others."""
+        """The differences between its family and others."""
         return TRAITS[self.family]
 
     @property
@@ -105,7 +105,7 @@ class Compiler:
 
 
 class Traits(NamedTuple):
-    """What differs between compilers of two families.
+    """The differences between compilers of two families.
 
     Attributes:
         banner: finds the version in the output of `--version`.
@@ -440,4 +440,4 @@ TRAITS: Mapping[Family, Traits] = {
     ),
     "nvcc": Traits(r"release (\d+)\.(\d+)", (12, 8), _nvcc_features),
 }
-"""What kjit knows about each family of compilers that are programs."""
+"""The traits of each family of compilers that are programs."""

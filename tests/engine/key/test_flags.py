@@ -117,7 +117,7 @@ def test_nvcc_understands_each_spelling_like_that(folder: Path, tmp_path: Path, 
 def test_a_list_from_which_nothing_is_left_out_keeps_its_quotes() -> None:
     quoted = ['-Xcompiler=-DX="a,b"']
     assert without_folders(quoted, "nvcc") == quoted
-    assert without_folders(['-Xcompiler=-DX="a,b",-I/in'], "nvcc") == ['-Xcompiler=-DX=a\\,b']
+    assert without_folders(['-Xcompiler=-DX="a,b",-I/in'], "nvcc") == ["-Xcompiler=-DX=a\\,b"]
 
 
 def test_flags_that_only_say_where_to_search_can_be_left_out() -> None:
