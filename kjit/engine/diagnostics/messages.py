@@ -114,16 +114,12 @@ def parse(log: str, severity: Severity = "error") -> list[Message]:
         if message.severity == severity:
             distinct.setdefault((message.file, message.line, message.text), message)
     # A driver's message about a failed tool is redundant if the tool has reported an error.
-    causes = [message for message in distinct.values() if _is_cause(message)]
+    causes = list(filter(is_cause, distinct.values()))
     return causes or list(distinct.values())
 
 
-def says_why(log: str) -> bool:
-    """Whether a tool reported a cause in a `plain` log, and not only a failure."""
-    return any(map(_is_cause, parse(log)))
-
-
-def _is_cause(message: Message) -> bool:
+def is_cause(message: Message) -> bool:
+    """Whether a message is more than that a tool failed."""
     return bool(message.file) or _CONSEQUENCE.match(message.text) is None
 
 

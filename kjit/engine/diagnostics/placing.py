@@ -38,12 +38,13 @@ def order(messages: Iterable[Message], files: Files) -> list[Message]:
             # GCC reports an instantiation only once.
             at = replace(at, file=led_to[at.file].file, line=led_to[at.file].line)
         placed.append(at)
-    if any(_is_at_end(message, files) and _BRACE_MISSING.search(message.text) for message in placed):
-        unclosed = _unclosed_braces(files)
-        if unclosed:
-            # Errors after the brace only follow from it.
-            placed = [*unclosed, *(message for message in placed if message.file not in files.generated)]
-    placed.sort(key=lambda message: _rank(message, files))
+    if any(
+        _BRACE_MISSING.search(message.text) and (message.file in files.generated or message.text.startswith("closing"))
+        for message in placed
+    ) and (unclosed := _unclosed_braces(files)):
+        # Errors after the brace only follow from it.
+        placed = [*unclosed, *(message for message in placed if message.file not in files.generated)]
+    placed.sort(key=lambda at: (not at.file, not files.is_own_or_generated(at.file), not files.is_own(at.file)))
     first: dict[tuple[str, object], Message] = {}
     for message in placed:
         first.setdefault((message.file, message.line if message.file else message.text), message)
@@ -73,19 +74,6 @@ def _before_gap(message: Message, files: Files) -> Message:
             moved = _at(message, files, message.file, number, len(line))
             return replace(moved, code=f" {line}", marker=f"{moved.marker} missing here")
     return message
-
-
-def _is_at_end(message: Message, files: Files) -> bool:
-    """Whether a message is about what follows the op's sources, or about what one of them does not end."""
-    return message.file in files.generated or message.text.startswith("closing brace of ")
-
-
-def _rank(message: Message, files: Files) -> int:
-    if not message.file:
-        return 3
-    if message.file in files.generated:
-        return 1
-    return 0 if files.is_own(message.file) else 2
 
 
 def _placed(message: Message, files: Files) -> Message:
