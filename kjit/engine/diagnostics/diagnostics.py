@@ -83,7 +83,9 @@ def _with_cause(message: Message, warnings: Sequence[Message]) -> Message:
     named = re.compile(rf"['\"]{re.escape(message.symbol)}\W")
     for warning in warnings if message.text.startswith("undefined symbol") and message.symbol else ():
         if warning.file and named.search(warning.text):
-            note = Note(f"the compiler warned: {warning.text}")
+            # nvcc's text begins with the options for which it holds.
+            reason = re.sub(r'^when "-[^"]*" in .*? mode \([^)]*\), ', "", warning.text)
+            note = Note(f"the compiler warned: {reason}")
             return replace(warning, text=message.text, severity="error", notes=[note, *message.notes])
     return message
 
