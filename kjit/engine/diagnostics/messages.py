@@ -49,7 +49,10 @@ _TOOL = re.compile(
 _LINKER = re.compile(r"(?:[\w-]+-)?(?:ld(?:\.\w+)?|mold)")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(?P<name>[^']+)")
 _NOT_FOR_DEVICE = re.compile(r"Unresolved extern function '(?P<name>[^']+)'")
-_DEFINED_TWICE = re.compile(r"multiple definition of [`'](?P<name>[^']+)|redefinition of|already (?:been )?defined")
+_DEFINED_TWICE = re.compile(
+    r"(?P<second>\S+?):.*multiple definition of [`'](?P<name>[^']+)'; (?P<first>.+?): first defined"
+    r"|redefinition of|already (?:been )?defined"
+)
 _IN_FUNCTION = re.compile(r"in function [`'](?P<name>.*)':$")
 _CONSEQUENCE = re.compile(
     r"ld returned|linker command failed|linker: (?:final link failed|.*hidden symbol .* isn't defined$)"
@@ -256,4 +259,11 @@ def _read_definitions(message: Message) -> None:
         message.text, message.symbol = f"export '{export[1]}' is defined twice", export[1]
         message.file, message.line, message.column, message.notes = "", 0, None, []
     elif match["name"]:
-        message.text, message.symbol = f"'{match['name']}' is defined twice", function_name(match["name"])
+        first, second = _object_source(match["first"]), _object_source(match["second"])
+        message.text = f"'{match['name']}' is defined twice, in {first}" + (f" and in {second}" * (first != second))
+
+
+def _object_source(text: str) -> str:
+    """The source in `cpp0.o:scale.cpp:(.text+0x10)` or `tmpxft_1_2-6_scale.cudafe1.cpp`."""
+    names = [part for part in text.split(":") if part and not part.startswith("(") and not part.endswith(".o")]
+    return re.sub(r"^tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_(.+)\.cudafe1\.cpp$", r"\1.cu", (names or [text])[0])
