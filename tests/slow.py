@@ -28,7 +28,7 @@ SLOW = (
     "tests/engine/compile/test_simulated.py",
     "tests/engine/diagnostics/test_diagnostics.py",
     "tests/engine/diagnostics/test_mistakes.py",
-    "tests/engine/diagnostics/test_torch_words.py",
+    "tests/engine/diagnostics/test_hints.py",
     "tests/engine/key/test_copies.py",
     "tests/engine/key/test_recorded_headers.py",
     "tests/engine/test_bundle.py",
