@@ -86,13 +86,9 @@ def explain(
     if not diagnostics.says_why("".join(log for _, log in broken)) and (full := _nearly_full(folder)) is not None:
         return full
     # If NVRTC rejected a unit, its host half is not shown: nvcc would not have started the host compiler.
-    units = [step.output.partition(".")[0] for step, _ in broken]
-    refused = {unit for unit, (step, _) in zip(units, broken, strict=True) if step.output.endswith(".cubin")}
-    log = "".join(
-        log
-        for unit, (step, log) in zip(units, broken, strict=True)
-        if step.program != "host_compiler" or unit not in refused
-    )
+    refused = {step.output.partition(".")[0] for step, _ in broken if step.output.endswith(".cubin")}
+    halves = [step.output.partition(".")[0] if step.program == "host_compiler" else None for step, _ in broken]
+    log = "".join(log for half, (_, log) in zip(halves, broken, strict=True) if half not in refused)
     files, given = files_of(variant, toolchain, folder, steps), _given(variant, toolchain)
     report = diagnostics.explain(log, files, str(variant.target), given)
     command = _to_repeat(links, leading_to(broken[0][0], steps))

@@ -46,6 +46,8 @@ _TOOL = re.compile(
     r"(?:(?P<nvidia>[\w+-]+) )?(?:\S.*, line (?P<line>\d+); )?(?P<nvidia_severity>error|fatal|warning)\s*: (?P<said>.*)"
     r"|(?:\S*/)?(?P<tool>[^\s:/]+): (?:\d+: )?(?:(?P<severity>(?:fatal )?error|fatal|warning): )?(?P<text>.*)"
 )
+# Programs whose messages need no name.
+_DRIVER = re.compile(r"\S*(?:gcc|[gc]\+\+|clang)\S*|cc|cc1plus|collect2|nvcc|cudafe\+\+|<command-line>|Command-line|sh")
 _LINKER = re.compile(r"(?:[\w-]+-)?(?:ld(?:\.\w+)?|mold)")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(?P<name>[^']+)")
 _NOT_FOR_DEVICE = re.compile(r"Unresolved extern function '(?P<name>[^']+)'")
@@ -228,7 +230,7 @@ def _tool_message(line: str) -> Message | None:
         return Message(f"linker: {text}", severity="warning" if "warning: " in text else severity)
     if said is None and tool != "sh":
         return None
-    return Message(f"{tool}: {text}" if tool in ("fatbinary", "nvlink", "cicc") else text, severity=severity)
+    return Message(text if not tool or _DRIVER.fullmatch(tool) else f"{tool}: {text}", severity=severity)
 
 
 def _ptxas_message(text: str, line: str | None, severity: Severity) -> Message:

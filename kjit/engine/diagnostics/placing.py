@@ -38,12 +38,11 @@ def order(messages: Iterable[Message], files: Files) -> list[Message]:
             # GCC reports an instantiation only once.
             at = replace(at, file=led_to[at.file].file, line=led_to[at.file].line)
         placed.append(at)
-    if any(
-        _BRACE_MISSING.search(message.text) and (message.file in files.generated or message.text.startswith("closing"))
-        for message in placed
-    ) and (unclosed := _unclosed_braces(files)):
+    braces = [at for at in placed if _BRACE_MISSING.search(at.text)]
+    if any(at.file in files.generated or at.text.startswith("closing") for at in braces):
         # Errors after the brace only follow from it.
-        placed = [*unclosed, *(message for message in placed if message.file not in files.generated)]
+        unclosed = _unclosed_braces(files)
+        placed = [*unclosed, *(at for at in placed if not unclosed or at.file not in files.generated)]
     placed.sort(key=lambda at: (not at.file, not files.is_own_or_generated(at.file), not files.is_own(at.file)))
     first: dict[tuple[str, object], Message] = {}
     for message in placed:

@@ -29,8 +29,8 @@ def render(message: Message, files: Files) -> str:
     else:
         lines.append(f"{message.severity}: {text}")
     lines += [f"  {_shorten(note)}" for note in _notes(message, files)]
-    if message.frames:
-        lines += [_shorten(f"  in {chain}", 2 * _LONGEST_LINE) for chain in [_chain(message, files)] if chain]
+    if chain := _chain(message, files):
+        lines.append(_shorten(f"  in {chain}", 2 * _LONGEST_LINE))
     return "\n".join(lines)
 
 
@@ -50,15 +50,14 @@ def _chain(message: Message, files: Files) -> str:
     It is empty if it begins inside kjit's own code, as NVRTC's does for a mistake that nvcc finds before instantiation.
     """
     frames = message.frames
-    first, *rest = frames
-    what = instance(first.what) if first.what else ""
+    what = instance(frames[0].what) if frames else ""
     if what.startswith(_OF_KJIT):
         return ""
     parts = [what] if what else []
-    for inner, outer in zip(frames, [*rest, None], strict=True):
+    for inner, outer in zip(frames, [*frames[1:], None], strict=False):
         if files.is_own_or_generated(inner.file) or outer is None:
-            asked_in = f" in {instance(outer.what)}" if outer is not None and outer.what else ""
-            parts.append(f"from {files.place(inner.file, inner.line)}{asked_in}")
+            template = f" in {instance(outer.what)}" if outer is not None and outer.what else ""
+            parts.append(f"from {files.place(inner.file, inner.line)}{template}")
     return ", ".join(parts)
 
 
