@@ -287,12 +287,12 @@ def _topics(message: Message, target: str) -> Iterator[tuple[str, str]]:
     is_nameless = _NAMELESS.search(text) is not None
     if not is_nameless and _UNKNOWN.search(text) is None:
         return
-    quoted = _QUOTED.findall(text)
+    quoted = _QUOTED.findall(text.partition("; did you mean")[0])
     names = [name.rpartition("::")[2] for name in quoted]
     spaces = [space for space in ("std", "tvm::ffi") if any(f"{name}::".startswith(f"{space}::") for name in quoted)]
     if spaces:
         yield from ((spaces[0], name) for name in names if name not in ("std", "ffi"))
-    elif "member" in text:
+    elif re.search(r"\bmember\b", text) is not None:
         yield from (("member", name) for name in names if {"Tensor", "TensorView"} & set(names))
     else:
         line = re.sub(r"//.*|\"(?:\\.|[^\"\\])*\"", "", message.code or "")

@@ -132,6 +132,8 @@ def test_what_only_stands_near_a_word_of_torch_has_no_hint_about_it() -> None:
     assert hint("'scale' was not declared in this scope", "  at::Half h = scale;  // TORCH_CHECK") is None
     assert hint('name followed by "::" must be a class or namespace name', "  mine::f();  // at::Half") is None
     assert hint("'Half' was not declared in this scope", "  Half h;") is None
+    assert hint("'sqrt' was not declared in this scope; did you mean 'std::sqrt'?", "  sqrt(x);") is None
+    assert "<cmath>" in str(hint("'sqrt' is not a member of 'std'; did you mean 'sqr'?", "  std::sqrt(x);"))
 
 
 def test_every_hint_has_the_words_that_it_names() -> None:
