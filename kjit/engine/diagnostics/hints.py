@@ -281,7 +281,7 @@ def _in_table(message: Message, target: str) -> str | None:
 
 
 def _topics(message: Message, target: str) -> Iterator[tuple[str, str]]:
-    """What a message is about, and the text or name for the pattern: see the table."""
+    """The subjects of a message, as in the table, and for each the text or name to match."""
     text = message.text
     yield "text", "\n".join([text, *(note.text for note in message.notes), f"| {message.code or ''}"])
     is_nameless = _NAMELESS.search(text) is not None
