@@ -60,16 +60,16 @@ def explain(
     everything = "".join(log for _, log in made)
     if diagnostics.is_disk_full(everything + ninja_output):
         return disk_full(folder)
-    libraries = () if toolchain.nvrtc is None else (toolchain.nvrtc.library, toolchain.nvrtc.builtins)
-    programs = (
-        toolchain.cxx.path,
-        *((toolchain.cuda.nvcc.path,) if toolchain.cuda is not None and toolchain.nvrtc is None else ()),
-    )
-    for path in (*programs, *libraries):
-        if not os.access(path, os.R_OK if path in libraries else os.X_OK):
-            return ToolchainError(
-                f"The compiler '{path}' disappeared during the build.", hint="`kjit doctor` shows what kjit finds now"
-            )
+    tools = {toolchain.cxx.path: os.X_OK}
+    if toolchain.nvrtc is not None:
+        tools |= {toolchain.nvrtc.library: os.R_OK, toolchain.nvrtc.builtins: os.R_OK}
+    elif toolchain.cuda is not None:
+        tools[toolchain.cuda.nvcc.path] = os.X_OK
+    gone = next((path for path, mode in tools.items() if not os.access(path, mode)), None)
+    if gone is not None:
+        return ToolchainError(
+            f"The compiler '{gone}' disappeared during the build.", hint="`kjit doctor` shows what kjit finds now"
+        )
     broke = next(filter(None, (_breakdown(variant, step, log) for step, log in broken)), None)
     if broke is not None:
         return broke
@@ -81,22 +81,10 @@ def explain(
         )
     if not diagnostics.says_why("".join(log for _, log in broken)) and (full := _nearly_full(folder)) is not None:
         return full
-    return compile_error(variant, toolchain, folder, steps, broken, links, verbose)
-
-
-def compile_error(
-    variant: Variant,
-    toolchain: Toolchain,
-    folder: Path,
-    steps: Sequence[Step],
-    broken: Sequence[tuple[Step, str]],
-    links: Links,
-    verbose: bool,
-) -> CompileError:
-    """The error for commands that rejected their input, with their output."""
     # If NVRTC rejected a unit, its host half is not shown: nvcc would not have started the host compiler.
     refused = {step.output.partition(".")[0] for step, _ in broken if step.output.endswith(".cubin")}
-    log = "".join(log for step, log in broken if not (_is_host_half(step) and step.output.partition(".")[0] in refused))
+    halves = [step.output.partition(".")[0] if step.output.endswith(".host.o") else None for step, _ in broken]
+    log = "".join(log for half, (_, log) in zip(halves, broken, strict=True) if half not in refused)
     files, given = files_of(variant, toolchain, folder, steps), _given(variant, toolchain)
     report = diagnostics.explain(log, files, str(variant.target), given)
     command = _to_repeat(links, leading_to(broken[0][0], steps))
@@ -105,10 +93,6 @@ def compile_error(
     if verbose:
         message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
     return CompileError(message, log=log, command=command, hint=packages.hint(log, toolchain) or report.hint)
-
-
-def _is_host_half(step: Step) -> bool:
-    return step.output.endswith(".host.o")
 
 
 def _breakdown(variant: Variant, step: Step, log: str) -> KjitError | None:

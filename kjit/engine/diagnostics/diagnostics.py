@@ -20,10 +20,10 @@ from types import MappingProxyType
 
 from kjit import env
 from kjit.engine.cache.folders import is_noexec
-from kjit.engine.diagnostics import hints, messages
+from kjit.engine.diagnostics import hints
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.hints import Given
-from kjit.engine.diagnostics.messages import Message, Note, parse, plain
+from kjit.engine.diagnostics.messages import Message, Note, is_cause, parse, plain
 from kjit.engine.diagnostics.placing import declaration, order
 from kjit.engine.diagnostics.printed import without_resources
 from kjit.engine.diagnostics.rendering import render
@@ -65,33 +65,28 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
         )
     found = parse(log)
     if not found:
-        words = log.strip().splitlines()
-        if not words:
+        if not log.strip():
             return Report("The compiler ended without a message, as it does when the system kills it.", FEWER_AT_ONCE)
-        return Report("\n".join(words[-5:]), None)
+        return Report("\n".join(log.strip().splitlines()[-5:]), None)
     needed = next(filter(None, (_NEEDS_CPP20.search(message.text) for message in found)), None)
     if needed is not None:
         # All other errors follow from it.
         return Report(*hints.older_language(needed[0], given))
     warnings = parse(log, "warning")
     shown = order([_with_cause(message, warnings) for message in found], files)[:_SHOWN]
-    parts = [render(message, files) for message in shown]
-    left = len(found) - len(shown)
-    if left > 0:
-        parts.append(f"{left} more error{'s' if left > 1 else ''}")
-    return Report("\n\n".join(parts), hints.hint(shown, partial(declaration, files=files), target, given))
+    text = _joined([render(message, files) for message in shown], len(found) - len(shown), "error")
+    return Report(text, hints.hint(shown, partial(declaration, files=files), target, given))
 
 
 def _with_cause(message: Message, warnings: Sequence[Message]) -> Message:
     """A message about an undefined symbol, at the position of a compiler's warning about that symbol."""
-    if not message.text.startswith("undefined symbol"):
-        return message
-    for warning in warnings:
-        if message.symbol and warning.file and re.search(rf"['\"]{re.escape(message.symbol)}\W", warning.text):
+    named = re.compile(rf"['\"]{re.escape(message.symbol)}\W")
+    for warning in warnings if message.text.startswith("undefined symbol") and message.symbol else ():
+        if warning.file and named.search(warning.text):
             # nvcc's text begins with the options for which it holds.
             reason = re.sub(r'^when "-[^"]*" in .*? mode \([^)]*\), ', "", warning.text)
             note = Note(f"the compiler warned: {reason}")
-            return replace(warning, text=message.text, severity="error", symbol="", notes=[note, *message.notes])
+            return replace(warning, text=message.text, severity="error", notes=[note, *message.notes])
     return message
 
 
@@ -105,9 +100,11 @@ def explain_warnings(log: str, files: Files) -> str:
     if not warnings:
         return log.strip()
     parts = [render(replace(warning, frames=[]), files) for warning in order(warnings, files)]
-    if len(parts) > _WARNINGS_SHOWN:
-        parts[_WARNINGS_SHOWN:] = [f"{len(parts) - _WARNINGS_SHOWN} more warnings"]
-    return "\n\n".join(parts)
+    return _joined(parts[:_WARNINGS_SHOWN], len(parts) - _WARNINGS_SHOWN, "warning")
+
+
+def _joined(parts: list[str], left: int, kind: str) -> str:
+    return "\n\n".join([*parts, f"{left} more {kind}{'s' if left > 1 else ''}"] if left > 0 else parts)
 
 
 def explain_load(log: str, library: str) -> Report:
@@ -147,6 +144,5 @@ def says_why(log: str) -> bool:
     A tool without space for its output often does not, as its messages may not have space either.
     """
     log = without_resources(plain(log))
-    if parse(log):
-        return messages.says_why(log)
-    return bool(log.strip()) and not parse(log, "warning")
+    errors = parse(log)
+    return any(map(is_cause, errors)) if errors else bool(log.strip()) and not parse(log, "warning")

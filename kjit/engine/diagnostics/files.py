@@ -35,11 +35,7 @@ class Files:
     def is_own(self, file: str) -> bool:
         """Whether a file belongs to the op, rather than to a library or to kjit's generated code."""
         path = self.absolute(file)
-        if path in self.sources:
-            return True
-        return file not in self.generated and not any(
-            path.startswith(f"{os.path.normpath(library)}{os.sep}") for library in self.libraries
-        )
+        return path in self.sources or (file not in self.generated and not self._library(path))
 
     def is_own_or_generated(self, file: str) -> bool:
         """Whether a file belongs to the op, or is generated from the op's declaration."""
@@ -47,19 +43,27 @@ class Files:
 
     def lines(self, file: str) -> list[str]:
         """The lines of a file; none if it cannot be read."""
-        found = self._read.get(file)
-        if found is None:
+        if file not in self._read:
             try:
                 text = Path(self.absolute(file)).read_text(encoding="utf-8", errors="replace")
             except OSError:
                 text = None
-            found = self._read[file] = [] if text is None else text.split("\n")
-        return found
+            self._read[file] = [] if text is None else text.split("\n")
+        return self._read[file]
 
     def line(self, file: str, number: int) -> str | None:
         """One line of a file, counted from 1; None if there is no such line."""
         lines = self.lines(file)
         return lines[number - 1] if 0 < number <= len(lines) else None
+
+    def search(self, pattern: str) -> list[tuple[str, int, int]]:
+        """File, line (from 1) and column (from 0) of the group `word` in each line of the sources with the pattern."""
+        return [
+            (path, number, match.start("word"))
+            for path in self.sources
+            for number, line in enumerate(self.lines(path), 1)
+            if not line.lstrip().startswith(("//", "*", "#include")) and (match := re.search(pattern, line)) is not None
+        ]
 
     def words(self, file: str) -> set[str]:
         """The identifiers in a file."""
@@ -83,6 +87,10 @@ class Files:
     def include(self, file: str) -> str:
         """A header of a library in the form of an `#include`."""
         path = self.absolute(file)
+        library = self._library(path)
+        return f"<{path[len(library) :]}>" if library else path
+
+    def _library(self, path: str) -> str:
+        """The innermost folder of a library with a file, with a slash; empty if there is none."""
         folders = [f"{os.path.normpath(folder)}{os.sep}" for folder in self.libraries]
-        longest = max((folder for folder in folders if path.startswith(folder)), key=len, default="")
-        return f"<{path[len(longest) :]}>" if longest else path
+        return max((folder for folder in folders if path.startswith(folder)), key=len, default="")

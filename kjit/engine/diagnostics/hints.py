@@ -1,109 +1,211 @@
 """Hints for known errors of compilers and linkers.
 
 Compilers describe errors in terms of the language. A hint is in terms of kjit: the name that was probably meant, and
-what to do. `hint` tries the functions below in order, and the first hint is shown.
+what to do. The first row of the table below that matches is shown. Its first part, names of PyTorch's C++ API and
+pybind11, is in docs/from-torch-extensions.md for readers.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kjit.engine.compile.rewrite.shared_memory import DYNAMIC
-from kjit.engine.diagnostics import torch_words
 from kjit.engine.diagnostics.messages import Message
+<<<<<<< HEAD
 from kjit.engine.toolchain.options import parse
+=======
+>>>>>>> h60-d
 from kjit.spec import CPP_DTYPES
 
 Given = Mapping[str, Sequence[str]]
 """The flags that are not kjit's, by source: `extra_cflags`, `NVCC_APPEND_FLAGS`."""
 
 _FLAGS = "flags come from the spec's extra_cflags (C++), extra_cuda_cflags (nvcc) and extra_ldflags (linker)"
-_STRAY_WORD = re.compile(r"linker input file not found|no such file or directory: '|A single input file is required")
-_UNKNOWN_OPTION = re.compile(
-    r"[Uu]nrecognized command-line option|[Uu]nknown (?:option|argument|warning option)|invalid option: "
-    r"|is not defined.*option|unsupported option|unrecognised option|unrecognized option"
+_REFUSED_FLAG = re.compile(
+    r"(?:[Uu]nrecogni[sz]ed|[Uu]nknown|[Uu]nsupported|[Ii]nvalid) (?:command-line |warning )?(?:option|argument):? "
+    r"['\"]?(?P<option>[^'\"]*?)(?: found)?(?:['\"]|$)"
+    r"|no such file or directory: '(?P<file>[^']*)|(?P<word>\S+): linker input file not found"
 )
-_OPTION = re.compile(r"""['"](?P<quoted>[^'"]*)['"]|: (?P<last>-\S+)$""")
 _OLDER_LANGUAGE = re.compile(r"-?std(?:[= ]|=?['\"])?(?P<name>(?:c|gnu)\+\+(?:98|03|0x|11|1y|14|1z|17))\b")
 
 _UNDEFINED_NAME = re.compile(
-    r"identifier \"(?P<edg>\w+)\" is undefined$|class \"(?P<of>[^\"]+)\" has no member \"(?P<member>\w+)\"$"
+    r"identifier \"(?P<name>\w+)\" is undefined$|class \"(?P<of>[^\"]+)\" has no member \"(?P<member>\w+)\"$"
 )
-_STANDARD = re.compile(
-    r"'(?P<gnu>\w+)' is not a member of 'std'|namespace \"std\" has no member \"(?P<edg>\w+)\"|"
-    r"no member named '(?P<clang>\w+)' in namespace 'std'"
+_UNKNOWN = re.compile(
+    r"has not been declared|was not declared|undeclared identifier|is undefined|does not name a|unknown type name"
+    r"|no (?:type|template) named|no member|is not a member of"
 )
-_UNKNOWN_IN_CUDA = re.compile(
-    r"identifier \"(?P<edg>\w+)\" is undefined|(?:undeclared identifier|unknown type name) '(?P<clang>\w+)'|"
-    r"'(?P<gnu>\w+)' (?:was not declared|has not been declared|does not name a type)"
+# Errors about an unknown name that do not name it, but only what follows from it.
+_NAMELESS = re.compile(
+    r"must be a class or namespace name|type specifier|declared void"
+    r"|expected (?:a declaration|unqualified-id|constructor, destructor, or type conversion)"
 )
-# CUDA functions, and those of C that kernels use, by header; the first match counts.
-# Conversions are in the header of the narrower type.
-_CUDA_HEADERS = (
-    (re.compile(r"__nv_\w*(?:fp8|e8m0)\w*"), "<cuda_fp8.h>"),
-    (re.compile(r"__nv_\w*fp6\w*"), "<cuda_fp6.h>"),
-    (re.compile(r"__nv_\w*fp4\w*"), "<cuda_fp4.h>"),
-    (re.compile(r"nv_bfloat16\w*|__\w*bfloat16\w*"), "<cuda_bf16.h>"),
-    (re.compile(r"(?:nv_)?half2?|__\w*half\w*"), "<cuda_fp16.h>"),
-    (
-        re.compile(
-            r"__h(?:2div|abs|add|mul|sub|div|fma|neg|cmadd|max|min|isnan|isinf|b?(?:eq|ne|lt|le|gt|ge)u?)2?(?:_\w+)?"
-            r"|__(?:low|high)2float|__lowhigh2highlow"
-        ),
-        "<cuda_fp16.h> (for bfloat16 <cuda_bf16.h>)",
-    ),
-    (re.compile(r"printf"), "<cstdio>"),
-    (re.compile(r"assert"), "<cassert>"),
-    (re.compile(r"u?int(?:8|16|32|64)_t"), "<cstdint>"),
-)
-_EXPORT_TYPE = re.compile(r"an export cannot (?P<way>take|return) this type")
-_TAKEN = (
-    "TensorView, Optional<T>, numbers, bool, StringView, DLDataType and DLDevice are taken; with <kjit/tvm_ffi.h>, "
-    "tvm-ffi's own types too"
-)
-_RETURNED = "void, bool, a number or host::ffi::Tensor is returned; with <kjit/tvm_ffi.h>, tvm-ffi's own types too"
-_OF_TVM_FFI = re.compile(
-    r"'(?P<gnu>\w+)' is not a member of 'tvm::ffi'|namespace \"tvm::ffi\" has no member \"(?P<edg>\w+)\"|"
-    r"no (?:type|template|member) named '(?P<clang>\w+)' in namespace 'tvm::ffi'"
-    r"|'tvm::ffi::(?P<named>\w+)' has not been declared|'(?P<typed>\w+)' in namespace 'tvm::ffi' does not name a"
-)
-_TVM_FFI_NAMES = [
-    "Array",
-    "Any",
-    "AnyView",
-    "Bytes",
-    "Dict",
-    "Error",
-    "Function",
-    "List",
-    "Map",
-    "Module",
-    "Object",
-    "ObjectPtr",
-    "ObjectRef",
-    "Optional",
-    "Shape",
-    "String",
-    "Tensor",
-    "Tuple",
-    "TypedFunction",
-    "Variant",
+_QUOTED = re.compile(r"['\"](?:\w+ )*([\w:]*\w)['\"]")
+_QUALIFIED = re.compile(r"(?<![\w:])(?P<space>at|c10|torch|pybind11|py|host)::(?:\w+::)*(?P<word>\w+)")
+
+# What an error is about, a pattern, and below it the hint for it; several lines may have one hint.
+#
+# text: a message with its notes, and the source line after `| `; any part of it matches.
+# name: an unknown name. cuda: one in code for a GPU. std, tvm::ffi: one in that namespace. torch: one that the source
+# line has in a namespace of torch. member: one of a TensorView.
+#
+# A hint has the groups of the pattern, `name`, `target`, and as `dtype` the most similar one of kjit.
+_TABLE = r"""
+# torch's C++ API and pybind11
+text: (?:\A|['\"])(?P<header>(?:torch|ATen|c10|pybind11|caffe2)/[\w./]+)(?:: No such|['\"])
+    kjit compiles without torch's headers: in place of <{header}> include <kjit/tensor.h>, and <kjit/launch.h> where
+    CUDA kernels are launched
+name torch: TORCH_(?:INTERNAL_ASSERT|CHECK)\w*|AT_ASSERTM?|AT_ERROR
+    write host::RuntimeCheck(condition, "why", value) (<kjit/utils.h>); what tensors must be, a TensorMatcher checks
+    (<kjit/tensor.h>)
+name: AT_DISPATCH_\w+
+    a dtype is a template argument here, as in Scale<T>::run: `make_cpp_args(x.dtype)` in Python hands it on, and each
+    dtype is a module of its own
+name: (?:C10|AT|TORCH)_CUDA_(?:CHECK|KERNEL_LAUNCH_CHECK)\w*
+    a call is checked by CHECK_CUDA(call) or host::RuntimeDeviceCheck(call); a launch by host::LaunchKernel itself
+    (<kjit/launch.h>)
+name torch: get(?:Current|Default)CUDAStream|CUDAStream
+    host::LaunchKernel(grid, block, x.device())(kernel, ...) launches on torch's stream; as a handle that is
+    host::LaunchKernel::resolve_device(x.device()) (<kjit/launch.h>)
+torch: (?:Optional)?(?:CUDA|Device)Guard
+    host::LaunchKernel makes the device current for its launch; around other calls that is host::DeviceGuard
+    guard(x.device()) (<kjit/launch.h>)
+torch: (?:Packed)?TensorAccessor\w*|RestrictPtrTraits
+member: (?:packed_)?accessor(?:32|64)?
+    pass x.data_ptr<T>() and what is needed of x.stride(i) to the kernel
+name torch: PYBIND11_MODULE|TORCH_EXTENSION_NAME|TVM_FFI_DLL_EXPORT_TYPED_FUNC
+    write KJIT_EXPORT(name, function) (<kjit/ffi.h>), or name the function in the wrappers of the module in Python
+name: TORCH_LIBRARY\w*
+    write KJIT_EXPORT(name, function) (<kjit/ffi.h>); `@kjit.torch_op` in Python makes it an operator of torch
+torch: BFloat16|Half|Float8_\w+|k[A-Z][a-z]+\d*|ScalarType|opmath_type
+    element types are fp16_t, bf16_t, fp8_e4m3_t, fp8_e5m2_t and C++'s own (<kjit/dtype.h>), and
+    host::is_type<T>(x.dtype()) compares with one; compute_t<T> is what T is computed in
+torch: (?:empty|zeros|ones|full|randn?)(?:_like)?|TensorOptions|from_blob
+    host::ffi::empty(shape, dtype, device) and empty_like(x) make a tensor in torch's memory (<kjit/ffi.h>); or make
+    it in Python
+torch: Tensor|TensorList|IntArrayRef|ArrayRef|Device|optional
+    a tensor is a TensorView as an argument and a host::ffi::Tensor as a result (<kjit/ffi.h>); None comes as
+    Optional<T>
+torch: \w+
+    kjit compiles without torch's headers: docs/from-torch-extensions.md has its words for torch's
+member: contiguous|clone|to|cuda|cpu|view|reshape|flatten|t|transpose|permute|(?:un)?squeeze|select|slice|expand
+    a TensorView only looks at the caller's tensor: call .{name}() in Python, and check here what came
+    (TensorMatcher, x.is_contiguous())
+member: (?:mutable_|const_)?data(?:_ptr)?
+    write x.data_ptr<T>(), or x.data_ptr<const T>()
+member: scalar_type|type|options|element_size|itemsize
+    x.dtype() is its DLDataType, host::dtype_bytes(x.dtype()) the size of an element; in place of AT_DISPATCH
+    it is a template argument, as in Scale<T>::run, which `make_cpp_args(x.dtype)` in Python hands on
+member: is_cuda|is_cpu|get_device|device_type|is_floating_point
+    x.device().device_type is kDLCUDA or kDLCPU, x.device().device_id the index; a TensorMatcher checks it, and the
+    dtype (<kjit/tensor.h>)
+member: (?:zero|fill|copy)_|(?:add|mul)_?|sum|item
+    a TensorView has no operators of torch: call .{name}() in Python, or write it as a kernel
+# kjit's headers
+name: host
+    kjit's names are in the namespace kjit: write `using namespace kjit;`, or kjit::host::
+text: an export cannot return this type
+    void, bool, a number or host::ffi::Tensor is returned; with <kjit/tvm_ffi.h>, tvm-ffi's own types too
+text: an export cannot take this type(?:.|\n)*^at <.*argument<[^<>]*\*(?: const)?>$
+    take a tensor (TensorView x), and its data in the function: static_cast<float*>(x.data_ptr())
+text: an export cannot take this type
+    TensorView, Optional<T>, numbers, bool, StringView, DLDataType and DLDevice are taken; with <kjit/tvm_ffi.h>,
+    tvm-ffi's own types too
+text: unsupported (?:GNU|clang) version
+    set CXX to an older compiler, which this CUDA takes
+text: \Athe simulator cannot run
+    write it in C++ for the simulator, under `#if KJIT_SIM`, and keep the existing code for the GPU
+text: \A.*\bDYNAMIC(?P<array>\w+)
+    nvcc refuses this as well: dynamic shared memory has one type for a name (`{array}`) in a unit; declare it as
+    unsigned char and cast it, or give it a name for each type
+# Linkers
+text: \Aundefined symbol\W+hwy::
+    include <kjit/highway.h> instead of Highway's headers: it has what these need from Highway's library
+text: \Aundefined symbol\W+(?P<builtin>threadIdx|blockIdx|blockDim|gridDim|warpSize)$
+    mark the function __global__, if it is a kernel, or __device__ (KJIT_DEVICE): host code has no {builtin}
+text: static-global-template-stub
+text: \Aundefined symbol(?:.|\n)*\n\| .*__global__
+    define the kernel in the unit that launches it: with cuda_wrappers all cuda_files are one unit
+text: \Aundefined symbol
+    define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags; a function that
+    no call reaches may stay undefined with -Wl,-z,undefs there
+text: cannot find -l|unable to find library|library not found
+    correct its name, or add the folder that it is in to extra_ldflags (`-L/folder`)
+text: \Alinker: .*No such file or directory|no such file or directory: '
+    correct the path in extra_ldflags
+text: is defined twice: here, and by
+    remove one of the two: each exports it
+text: \Aexport .* is defined twice
+    give one of them another name, or remove one of the sources from the module
+text: is defined twice
+    put it into an unnamed namespace, or mark it inline or static
+# Names that a header declares; conversions are in the header of the narrower type
+cuda: __nv_\w*(?P<bits>fp[864])\w*
+    include <cuda_{bits}.h>, which declares {name}
+cuda: nv_bfloat16\w*|__\w*bfloat16\w*
+    include <cuda_bf16.h>, which declares {name}
+cuda: (?:nv_)?half2?|__\w*half\w*
+    include <cuda_fp16.h>, which declares {name}
+cuda: __h(?:2div|abs|add|mul|sub|div|fma|neg|max|min|isnan|isinf|b?(?:eq|ne|lt|le|gt|ge)u?)2?(?:_\w+)?
+cuda: __(?:low|high)2float
+    include <cuda_fp16.h> (for bfloat16 <cuda_bf16.h>), which declares {name}
+name: printf
+    include <cstdio>, which declares {name}
+name: assert
+    include <cassert>, which declares {name}
+name: u?int(?:8|16|32|64)_t
+    include <cstdint>, which declares {name}
+std: sqrt|exp|log|pow|sin|cos|tanh|floor|ceil|round|isnan|isinf
+    std::{name} is declared in <cmath>: `#include <cmath>`
+std: min|max|clamp|sort|fill|copy
+    std::{name} is declared in <algorithm>: `#include <algorithm>`
+std: \w+
+    include the standard header that declares std::{name}
+tvm::ffi: Array|Any(?:View)?|Bytes|Dict|Error|(?:Typed)?Function|List|Map|Module|Object(?:Ptr|Ref)?
+tvm::ffi: Optional|Shape|String|Tensor|Tuple|Variant
+    include <kjit/tvm_ffi.h>, which declares tvm::ffi::{name}
+name: (?:b?float|fp|bf|u?int|half|double|long)\d*(?:_t|_e\w+)?
+    '{name}' is called {dtype} in kjit's headers (<kjit/dtype.h>)
+text: (?:\A|['\"])(?:cuda/std|cub|thrust|nv|crt)/[\w./]+(?:: No such|['\"])
+    install CUDA's headers with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit
+text: No such file or directory|file not found$|cannot open source file
+    check the name, or add the folder of the header to extra_include_paths
+# CUDA
+text: exception spec.*\brsqrt\b|\brsqrt\b.*exception spec
+    this C library has a function rsqrt, which CUDA's headers allow from CUDA 13.2 on: install that
+text: calling a __host__ function
+    mark the function __device__ (KJIT_DEVICE), or do it before the launch
+text: host function call cannot be configured
+    mark the function __global__: only kernels are launched with <<<...>>>
+text: declaration is incompatible with previous
+    an extern __shared__ array has one type in all kernels: make it unsigned char, and cast its address
+text: too much shared data
+    a block cannot have more shared memory: use a smaller tile
+text: Insufficient registers|Register allocation failed
+    allow more: fewer threads or blocks in __launch_bounds__, a larger -maxrregcount
+text: not defined for the device
+    mark it __device__ (KJIT_DEVICE) and define it in a header that the kernel includes: no other source is linked
+text: requires \.target (?P<needed>sm_(?P<arch>\d+)\w*) or higher
+    {target} lacks it: put it under `#if __CUDA_ARCH__ >= {arch}0`, with an alternative for older GPUs, or build for
+    {needed} or newer
+text: A single input file is required for a non-link phase
+    a word in extra_cuda_cflags or NVCC_APPEND_FLAGS is not an option, so nvcc takes it for a source: remove it
+text: PTX that the compiler made
+    correct the asm statement; the PTX ISA of CUDA's documentation has every instruction and its types
+text: complete object type|incomplete type .*(?:fp16|bf16|fp8|half|bfloat)
+    kjit/device.cuh only declares half and 8-bit types: include <kjit/utils.cuh> for CUDA's, or define
+    KJIT_LIGHT_TYPES before the first include for kjit's own, which compile faster
+cuda: __\w+
+    CUDA has no such function for {target}; many exist for newer GPUs only
+""".replace("DYNAMIC", DYNAMIC)
+_ROWS = [
+    (when.split(), re.compile(pattern, re.MULTILINE), " ".join(hint.split()))
+    for heads, hint in re.findall(r"((?:^\w.*\n)+)((?:^ {4}.*\n)+)", _TABLE, re.MULTILINE)
+    for when, _, pattern in (head.partition(": ") for head in heads.splitlines())
 ]
-_NO_LIBRARY = re.compile(
-    r"cannot find -l(?P<gnu>\S+?)(?::|$)|unable to find library -l(?P<lld>\S+)|library not found: (?P<mold>\S+)"
-)
-_LIBRARY_MISSING = re.compile(r"linker: .*No such file or directory|no such file or directory: '.*'")
-_DTYPE_LIKE = re.compile(r"['\"](?P<name>(?:float|fp|bf|bfloat|half|double|int|uint|long|bool)\w*)['\"]")
-_RSQRT = re.compile(r"exception spec.*\brsqrt\b|\brsqrt\b.*exception spec")
-_NOT_KNOWN = ("was not declared", "is undefined", "undeclared identifier", "unknown type name")
-_STANDARD_HEADERS: Mapping[str, Sequence[str]] = {
-    "cmath": ("sqrt", "exp", "log", "pow", "sin", "cos", "tanh", "floor", "ceil", "round", "isnan", "isinf"),
-    "algorithm": ("min", "max", "clamp", "sort", "fill", "copy"),
-    "limits": ("numeric_limits",),
-}
 
 
 def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], headers: Sequence[Path]) -> str | None:
@@ -114,32 +216,23 @@ def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], heade
         headers: folders of headers with classes of kjit.
     """
     match = _UNDEFINED_NAME.search(message.text)
-    if match is None or torch_words.hint(message.text, message.code) is not None:
+    if match is None or _in_table(message, "cpu") is not None:
         return None
     words = set(words_of(message.file))
     if (match["of"] or "").startswith("kjit::"):
         words.update(word for folder in headers for path in folder.glob("kjit/*.h") for word in words_of(str(path)))
-    name = match["edg"] or match["member"]
-    words.discard(name)
-    close = difflib.get_close_matches(name, words, 1, 0.75)
-    return close[0] if close else None
+    name = match["name"] or match["member"]
+    return next(iter(difflib.get_close_matches(name, words - {name}, 1, 0.75)), None)
 
 
 def older_language(needed: str, given: Given) -> tuple[str, str]:
     """Message and hint for a C++ standard older than `needed`, which begins the sentence."""
-    asked = [
-        (where, match["name"]) for where, flags in given.items() for match in _OLDER_LANGUAGE.finditer(" ".join(flags))
-    ]
-    if not asked:
-        return (
-            f"{needed}, and a flag asks for an older one.",
-            "remove the flag: kjit compiles as C++20, which accepts C++17 too",
-        )
-    where, name = asked[-1]
-    instead = f"remove -std={name} from {where}: kjit compiles as C++20, which accepts C++17 too"
-    if "headers" in needed:
+    asked = [(where, *_OLDER_LANGUAGE.findall(" ".join(flags))) for where, flags in given.items()]
+    where, name = next(((where, names[-1]) for where, *names in reversed(asked) if names), ("a flag", ""))
+    instead = f"remove {f'-std={name} from {where}' if name else 'it'}: kjit compiles as C++20, which accepts C++17 too"
+    if name and "headers" in needed:
         instead += " (only sources without wrappers that include none of kjit's headers may be older)"
-    return f"{needed}, and {where} asks for {name}.", instead
+    return f"{needed}, and {where} asks for {name or 'an older one'}.", instead
 
 
 def hint(
@@ -152,15 +245,7 @@ def hint(
         target: the target of the build, as `str(Target)`.
     """
     for message in messages:
-        text = message.text
-        found = (
-            _of_flags(text, given)
-            or torch_words.hint(text, message.code)
-            or _general(message)
-            or _of_cuda_header(text, target)
-            or _of_cpp(text)
-            or _of_cuda(text, target)
-        )
+        found = _of_flag(message.text, given) or _in_table(message, target)
         if found is not None:
             return found
         declared = declaration(message)
@@ -169,182 +254,63 @@ def hint(
     return None
 
 
-def _of_flags(text: str, given: Given) -> str | None:
+def _of_flag(text: str, given: Given) -> str | None:
     """A hint for a message about a flag, of any compiler or linker."""
-    if text.startswith("nvcc's host compiler"):
-        where = _where(["-ccbin", "--compiler-bindir"], given)
-        return f"remove -ccbin from {where}: kjit gives nvcc the compiler that CXX names" if where else _FLAGS
-    if _STRAY_WORD.search(text) is not None and (stray := _stray_word(given)) is not None:
-        return f"'{stray[0]}' in {stray[1]} is not an option, so the compiler takes it for a source: remove it"
-    if _UNKNOWN_OPTION.search(text) is None:
+    match = _REFUSED_FLAG.search(text)
+    if match is None:
         return None
-    match = _OPTION.search(text)
-    option = (match["quoted"] or match["last"] or "") if match else ""
-    where = _where([option], given)
+    option = match["option"] or match["file"] or match["word"] or ""
+    # Tools omit a dash.
+    pattern = re.compile(rf"(?<![\w-])-{{0,2}}{re.escape(option.lstrip('-').partition('=')[0])}(?![\w-])")
+    where = next((where for where, flags in given.items() if option and any(map(pattern.search, flags))), None)
     if re.search(r"\S\s+-", option):
         return (
             f"these are several flags in one{f', in {where}' if where else ''}: without the quotes, as in "
             f"-Xcompiler={','.join(option.split())}"
         )
-    if where:
+    if where is not None:
         return f"it is in {where}: correct it there, or remove it"
-    return _FLAGS
+    return None if match["file"] else _FLAGS
 
 
-def _stray_word(given: Given) -> tuple[str, str] | None:
-    """The first word that is neither an option nor the value of one, and its source."""
-    for where, flags in given.items():
-        for flag in parse(flags, "c++" if where == "extra_cflags" else "nvcc"):
-            if not flag.name and not flag.value.startswith("-") and where != "extra_ldflags":
-                return flag.value, where
+def _in_table(message: Message, target: str) -> str | None:
+    """The hint of the first row for a message."""
+    topics = list(_topics(message, target))
+    for kinds, pattern, hint in _ROWS:
+        for kind, words in topics:
+            match = (pattern.search if kind == "text" else pattern.fullmatch)(words) if kind in kinds else None
+            if match is not None:
+                return hint.format(name=match[0], target=target, dtype=_dtype(match[0]), **match.groupdict())
     return None
 
 
-def _where(options: Sequence[str], given: Given) -> str | None:
-    """The source of the first of these options; tools omit a dash."""
-    for option in options:
-        name = option.lstrip("-").partition("=")[0]
-        pattern = re.compile(rf"(?<![\w-])-{{0,2}}{re.escape(name)}(?![\w-])")
-        for where, flags in given.items():
-            if name and any(pattern.search(flag) for flag in flags):
-                return where
-    return None
-
-
-def _general(message: Message) -> str | None:
-    """A hint for a message of kjit's headers, of the linker, or about the compilers themselves, for any target."""
+def _topics(message: Message, target: str) -> Iterator[tuple[str, str]]:
+    """The subjects of a message, as in the table, and for each the text or name to match."""
     text = message.text
-    if (match := _EXPORT_TYPE.search(text)) is not None:
-        return _of_export_type(match["way"], message)
-    if "unsupported GNU version" in text or "unsupported clang version" in text:
-        return "set CXX to an older compiler, which this CUDA takes"
-    if text.startswith("the simulator cannot run"):
-        return "write it in C++ for the simulator, under `#if KJIT_SIM`, and keep the existing code for the GPU"
-    if (match := re.search(rf"\b{DYNAMIC}(?P<name>\w+)", text)) is not None:
-        return (
-            f"nvcc refuses this as well: dynamic shared memory has one type for a name (`{match['name']}`) in a unit; "
-            "declare it as unsigned char and cast it, or give it a name for each type"
-        )
-    if re.match(r"undefined symbol\W+hwy::", text):
-        return "include <kjit/highway.h> instead of Highway's headers: it has what these need from Highway's library"
-    if any("static-global-template-stub" in note.text for note in message.notes):
-        return (
-            "add -static-global-template-stub=false to extra_cuda_cflags, or define the kernel in the unit that "
-            "launches it: with cuda_wrappers all cuda_files are one unit"
-        )
-    if re.search(r"reference to '?_GLOBAL__N_", text) is not None:
-        return (
-            "nvcc mistakes the unnamed namespace of a kernel for that of a namespace named by `using namespace`: write "
-            "that in the functions that need it, or put the kernel into a namespace with a name"
-        )
-    if (match := re.match(r"undefined symbol\W+(threadIdx|blockIdx|blockDim|gridDim|warpSize)$", text)) is not None:
-        return (
-            f"mark the function __global__, if it is a kernel, or __device__ (KJIT_DEVICE): host code has no {match[1]}"
-        )
-    if text.startswith("undefined symbol") and "__global__" in (message.code or ""):
-        return "define the kernel in the unit that launches it: with cuda_wrappers all cuda_files are one unit"
-    if text.startswith("undefined symbol") and not text.isascii():
-        return "if it is a kernel, give it a name in ASCII letters: CUDA's compilers refuse others"
-    if text.startswith("undefined symbol"):
-        return (
-            "define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags; a "
-            "function that no call reaches may stay undefined with -Wl,-z,undefs there"
-        )
-    if "cannot find -l" in text or "unable to find library" in text:
-        return "correct its name, or add the folder that it is in to extra_ldflags (`-L/folder`)"
-    if _LIBRARY_MISSING.match(text) is not None:
-        return "correct the path in extra_ldflags"
-    if "is defined twice" in text:
-        if ": here, and by" in text:
-            return "remove one of the two: each exports it"
-        if text.startswith("export"):
-            return "give one of them another name, or remove one of the sources from the module"
-        return "put it into an unnamed namespace, or mark it inline or static"
-    return None
+    yield "text", "\n".join([text, *(note.text for note in message.notes), f"| {message.code or ''}"])
+    is_nameless = _NAMELESS.search(text) is not None
+    if not is_nameless and _UNKNOWN.search(text) is None:
+        return
+    quoted = _QUOTED.findall(text.partition("; did you mean")[0])
+    names = [name.rpartition("::")[2] for name in quoted]
+    spaces = [space for space in ("std", "tvm::ffi") if any(f"{name}::".startswith(f"{space}::") for name in quoted)]
+    if spaces:
+        yield from ((spaces[0], name) for name in names if name not in ("std", "ffi"))
+    elif re.search(r"\bmember\b", text) is not None:
+        yield from (("member", name) for name in names if {"Tensor", "TensorView"} & set(names))
+    else:
+        line = re.sub(r"//.*|\"(?:\\.|[^\"\\])*\"", "", message.code or "")
+        if is_nameless:
+            names += re.findall(r"^\s*(\w+)\s*\(", line)
+        for match in _QUALIFIED.finditer(line):
+            if is_nameless or match["space"] in names:
+                yield ("name", "host") if match["space"] == "host" else ("torch", match["word"])
+        for name in names:
+            yield "name", name
+            if not target.startswith("cpu"):
+                yield "cuda", name
 
 
-def _of_export_type(way: str, message: Message) -> str:
-    if way == "return":
-        return _RETURNED
-    at = next((note.text for note in message.notes if note.text.startswith("at <")), "")
-    if re.search(r"argument<[^<>]*\*(?: const)?>$", at):
-        return "take a tensor (TensorView x), and its data in the function: static_cast<float*>(x.data_ptr())"
-    return _TAKEN
-
-
-def _of_cuda_header(text: str, target: str) -> str | None:
-    """A hint for a name that one of CUDA's headers declares."""
-    match = _UNKNOWN_IN_CUDA.search(text)
-    if match is None or target.startswith("cpu"):
-        return None
-    name = match["edg"] or match["clang"] or match["gnu"]
-    header = next((header for names, header in _CUDA_HEADERS if names.fullmatch(name)), None)
-    return None if header is None else f"include {header}, which declares {name}"
-
-
-def _of_cpp(text: str) -> str | None:
-    """A hint for a message about C++, in units for any target."""
-    if re.search(r"No such file or directory|file not found$|cannot open source file", text):
-        if re.search(r"(?<![\w/])(?:cuda/std|cub|thrust|nv|crt)/\w", text) is not None:
-            return "install CUDA's headers with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit"
-        return "check the name, or add the folder of the header to extra_include_paths"
-    if (match := _OF_TVM_FFI.search(text)) is not None:
-        name = match["gnu"] or match["edg"] or match["clang"] or match["named"] or match["typed"]
-        if name in _TVM_FFI_NAMES:
-            return f"include <kjit/tvm_ffi.h>, which declares tvm::ffi::{name}"
-        close = difflib.get_close_matches(name, _TVM_FFI_NAMES, 1, 0.75)
-        return f"did you mean tvm::ffi::{close[0]}?" if close else None
-    if (match := _STANDARD.search(text)) is not None:
-        name = match["gnu"] or match["edg"] or match["clang"]
-        for header, names in _STANDARD_HEADERS.items():
-            if name in names:
-                return f"std::{name} is declared in <{header}>: `#include <{header}>`"
-        return f"include the standard header that declares std::{name}"
-    if any(words in text for words in _NOT_KNOWN) and (match := _DTYPE_LIKE.search(text)) is not None:
-        return _dtype_hint(match["name"])
-    return None
-
-
-def _dtype_hint(name: str) -> str:
+def _dtype(name: str) -> str:
     meant = CPP_DTYPES.get(name.removesuffix("_t"))
-    if meant is None:
-        meant = next(iter(difflib.get_close_matches(name, CPP_DTYPES.values(), 1)), None)
-    called = f"'{name}' is called {meant}" if meant else f"dtypes are called {', '.join(CPP_DTYPES.values())}"
-    return f"{called} in kjit's headers (<kjit/dtype.h>)"
-
-
-def _of_cuda(text: str, target: str) -> str | None:
-    if "Universal character is not allowed in device entity name" in text:
-        return "give it a name in ASCII letters"
-    if _RSQRT.search(text) is not None:
-        return "this C library has a function rsqrt, which CUDA's headers allow from CUDA 13.2 on: install that"
-    if "calling a __host__ function" in text:
-        return "mark the function __device__ (KJIT_DEVICE), or do it before the launch"
-    if "host function call cannot be configured" in text:
-        return "mark the function __global__: only kernels are launched with <<<...>>>"
-    if "declaration is incompatible with previous" in text:
-        return "an extern __shared__ array has one type in all kernels: make it unsigned char, and cast its address"
-    if "too much shared data" in text:
-        return "a block cannot have more shared memory: use a smaller tile"
-    if "Insufficient registers" in text or "Register allocation failed" in text:
-        return "allow more: fewer threads or blocks in __launch_bounds__, a larger -maxrregcount"
-    if "not defined for the device" in text:
-        return (
-            "mark it __device__ (KJIT_DEVICE) and define it in a header that the kernel includes: no other source is "
-            "linked"
-        )
-    if (match := re.search(r"requires \.target (sm_(\d+)\w*) or higher", text)) is not None:
-        return (
-            f"{target} lacks it: put it under `#if __CUDA_ARCH__ >= {match[2]}0`, with an alternative for older GPUs, "
-            f"or build for {match[1]} or newer"
-        )
-    if "PTX that the compiler made" in text:
-        return "correct the asm statement; the PTX ISA of CUDA's documentation has every instruction and its types"
-    if "complete object type" in text or re.search(r"incomplete type .*(?:fp16|bf16|fp8|half|bfloat)", text):
-        return (
-            "kjit/device.cuh only declares half and 8-bit types: include <kjit/utils.cuh> for CUDA's, or define "
-            "KJIT_LIGHT_TYPES before the first include for kjit's own, which compile faster"
-        )
-    if re.search(r'identifier "__\w+" is undefined', text):
-        return f"CUDA has no such function for {target}; many exist for newer GPUs only"
-    return None
+    return meant or next(iter(difflib.get_close_matches(name, CPP_DTYPES.values(), 1)), ", ".join(CPP_DTYPES.values()))

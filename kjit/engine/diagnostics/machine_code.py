@@ -21,27 +21,27 @@ from kjit.errors import KjitError, UsageError
 Place = tuple[str, int]
 """A file and a line."""
 
-_SECTION = re.compile(r"^//-+ \.text\.(\S+) +-+$")
+_SECTION = re.compile(r"^//-+ \.text\.(?P<symbol>\S+) +-+\n(?P<lines>(?:(?!//---).*\n?)*)", re.MULTILINE)
 _PLACE = re.compile(r'//## File "(?P<file>[^"]+)", line (?P<line>\d+)(?P<inlined> inlined at)?')
 _INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?P<text>.*?)\s*;?\s*$")
 _OPCODE = re.compile(r"^(?:@!?U?P[T0-9]+\s+)?(?P<opcode>[A-Z][A-Z0-9_.]*)")
 _TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
-_BITS = re.compile(r"\.(?:(256)|(128)|(64)|[US](16)|[US](8))(?=\.|$)")
+_BITS = re.compile(r"\.[US]?(256|128|64|16|8)(?=\.|$)")
 
 _ELF, _EM_CUDA = b"\x7fELF\x02", 190
 _OF_SYSTEM = 1024  # bytes of shared memory reserved per block that uses any, since compute capability 8.0
 
 # Memory accessed, by the first word of an opcode.
 _ACCESSES = {
-    "LDG": ("global", "loads"),
-    "STG": ("global", "stores"),
-    "LD": ("generic", "loads"),
-    "ST": ("generic", "stores"),
-    "LDS": ("shared", "loads"),
-    "STS": ("shared", "stores"),
-    "LDL": ("local", "loads"),
-    "STL": ("local", "stores"),
-    "LDGSTS": ("global to shared", "copies"),
+    "LDG": "global loads",
+    "STG": "global stores",
+    "LD": "generic loads",
+    "ST": "generic stores",
+    "LDS": "shared loads",
+    "STS": "shared stores",
+    "LDL": "local loads",
+    "STL": "local stores",
+    "LDGSTS": "global to shared copies",
 }
 _KINDS = (
     ("tensor cores", r"(H|I|D|Q|B|O)?G?MMA|HMMA|IMMA|DMMA|UTC\w*MMA|WGMMA"),
@@ -58,7 +58,6 @@ _KINDS = (
     ("branches", r"BRA|BRX|JMP|BSSY|BSYNC|CALL|RET|EXIT|BREAK|NANOSLEEP"),
     ("moves and constants", r"U?(MOV|SEL|PRMT|LDC|PLOP3)|S2U?R|CS2R|R2UR|R2P|P2R|R2B"),
 )
-_KIND = [(name, re.compile(pattern)) for name, pattern in _KINDS]
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,7 @@ class Instruction:
     def kind(self) -> str:
         """The memory that a load or store accesses, else the kind of operation; `other` for the rest."""
         word = self.opcode.partition(".")[0]
-        if word in _ACCESSES:
-            return " ".join(_ACCESSES[word])
-        return next((name for name, pattern in _KIND if pattern.fullmatch(word)), "other")
+        return _ACCESSES.get(word) or next((name for name, pattern in _KINDS if re.fullmatch(pattern, word)), "other")
 
     @property
     def bits(self) -> int | None:
@@ -93,7 +90,7 @@ class Instruction:
         if self.opcode.partition(".")[0] not in _ACCESSES:
             return None
         match = _BITS.search(self.opcode)
-        return 32 if match is None else int(next(part for part in match.groups() if part))
+        return int(match[1]) if match else 32
 
 
 @dataclass(frozen=True)
@@ -190,31 +187,15 @@ def parse_sass(text: str, resources: Mapping[tuple[str, str], KernelResources] |
     """The kernels in the output of `nvdisasm -gi -c` for a cubin. Functions called by kernels have sections of their
     own and are left out."""
     target = _TARGET.search(text)
-    arch = target[1] if target else ""
+    arch, known = target[1] if target else "", resources or {}
     kernels = []
-    for symbol, lines in _sections(text):
-        instructions = tuple(_instructions(lines))
+    for section in _SECTION.finditer(text):
+        instructions = tuple(_instructions(section["lines"].splitlines()))
         if instructions:
-            name = demangle(symbol)
-            known = resources or {}
+            name = demangle(section["symbol"])
             # The output for a cubin does not name the architecture.
             kernels.append(Kernel(name, arch, instructions, known.get((name, arch), known.get((name, "")))))
     return kernels
-
-
-def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    symbol = ""
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("//---"):
-            if symbol:
-                yield symbol, lines
-            match = _SECTION.match(line)
-            symbol, lines = match[1] if match else "", []
-        else:
-            lines.append(line)
-    if symbol:
-        yield symbol, lines
 
 
 def _instructions(lines: Sequence[str]) -> Iterator[Instruction]:

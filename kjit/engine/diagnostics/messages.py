@@ -1,8 +1,7 @@
 """Compiler messages: one value for each error and each warning.
 
-The formats are those of GCC and clang (`file:line:column: error:`), nvcc's own front end (`file(line): error:`, with
-the excerpt after macro expansion), ptxas, the assembler and the linker. Only messages that follow from another tool's
-error are left out.
+GCC, clang, the assembler, nvcc's own front end and NVRTC begin a message with file and line; ptxas, the linker and the
+compilers' drivers begin it with their name. Messages that follow from another tool's error are left out.
 
 An export that is defined twice gives one message, whichever tool reports it: the compiler for the same C++ function,
 the assembler for different ones, or the linker.
@@ -21,57 +20,45 @@ Severity = Literal["error", "warning"]
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PLAIN_QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'"})
 
-# file:line[:column]: severity: text           (GCC, clang, the assembler)
-_GNU = re.compile(
-    r"(?P<file>[^\s|][^|]*?):(?P<line>\d+)(?::(?P<column>\d+))?: "
-    r"(?P<severity>fatal error|[Ee]rror|[Ww]arning|note): (?P<text>.*)"
+# file:line[:column]: severity: text (GCC, clang, the assembler), file(line): severity [#number]: text (nvcc, NVRTC)
+_HEAD = re.compile(
+    r"(?P<file>[^\s|][^|]*?)(?::(?P<line>\d+)(?::(?P<column>\d+))?|\((?P<nvcc>\d+)\)): "
+    r"(?P<severity>(?:fatal |catastrophic )?error|Error|[Ww]arning|remark|note)(?: #[\w-]+)?: (?P<text>.*)"
 )
-# file(line): severity [#number]: text         (nvcc's front end)
-_EDG = re.compile(
-    r"(?P<file>\S.*?)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark|note)"
-    r"(?: #[\w-]+)?: (?P<text>.*)"
+# The excerpt after it. nvcc and clang before 17 print the line without a number, and only the caret is recognised.
+_EXCERPT = re.compile(
+    r"\s*\d+ \|(?P<code>.*)|\s*\|(?P<marker>[ ~^]*\^[ ~^]*)|(?P<caret>[ ~]*\^[ ~^]*)|\s*(?:\d+ )?(?:\+\+\+ )?\|.*"
 )
+# GCC prints an instantiation before its message, clang in notes, nvcc after the message.
 _GNU_CONTEXT = re.compile(r".+?: In (?P<how>instantiation|substitution) of '(?P<what>.*)':")
-_GNU_REQUIRED = re.compile(
-    r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?:\s+(?:recursively )?required (?:from|by substitution of) "
-    r"(?:(?P<here>here)|'(?P<what>.*)')"
+_GNU_STEP = re.compile(
+    r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?:\s+"
+    r"(?:(?:recursively )?required (?:from|by substitution of)|(?P<inner>in 'constexpr' expansion of)) "
+    r"(?:here|'(?P<what>.*)')"
 )
-_GNU_EVALUATED = re.compile(
-    r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?:\s+in 'constexpr' expansion of '(?P<what>.*)'"
-)
-_CLANG_REQUIRED = re.compile(r"in instantiation of .*?'(?P<what>.*)' requested here")
-_EDG_REQUIRED = re.compile(
+_CLANG_STEP = re.compile(r"in instantiation of .*?'(?P<what>.*)' requested here")
+_NVCC_STEP = re.compile(
     r"\s+(?:detected during:?\s+)?(?:\[\s*\d+\]\s*)?(?:implicit generation|instantiation) of (?:class |variable )?"
     r'"(?P<what>.*)" at line (?P<line>\d+)(?: of (?P<file>.+))?'
 )
-_GNU_SOURCE = re.compile(r"\s*\d+ \|(?P<code>.*)")
-_GNU_MARKER = re.compile(r"\s*\|(?P<marker>[ ~^]*\^[ ~^]*)")
-_PTXAS = re.compile(r"ptxas (?:(?P<file>.+), line (?P<line>\d+); )?(?P<severity>error|fatal|warning)\s*: (?P<text>.*)")
-_LINKER = re.compile(r"(?:\S*/)?(?:[\w-]+-)?(?:ld(?:\.\w+)?|mold): (?P<text>.*)")
+# tool[ file, line N;] severity : text (NVIDIA's tools, often without a name), tool: [severity:] text (others)
+_TOOL = re.compile(
+    r"(?:(?P<nvidia>[\w+-]+) )?(?:\S.*, line (?P<line>\d+); )?(?P<nvidia_severity>error|fatal|warning)\s*: (?P<said>.*)"
+    r"|(?:\S*/)?(?P<tool>[^\s:/]+): (?:\d+: )?(?:(?P<severity>(?:fatal )?error|fatal|warning): )?(?P<text>.*)"
+)
+# Programs whose messages need no name.
+_DRIVER = re.compile(r"\S*(?:gcc|[gc]\+\+|clang)\S*|cc|cc1plus|collect2|nvcc|cudafe\+\+|<command-line>|Command-line|sh")
+_LINKER = re.compile(r"(?:[\w-]+-)?(?:ld(?:\.\w+)?|mold)")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(?P<name>[^']+)")
+_NOT_FOR_DEVICE = re.compile(r"Unresolved extern function '(?P<name>[^']+)'")
 _DEFINED_TWICE = re.compile(
     r"(?P<second>\S+?):.*multiple definition of [`'](?P<name>[^']+)'; (?P<first>.+?): first defined"
+    r"|redefinition of|already (?:been )?defined"
 )
 _IN_FUNCTION = re.compile(r"in function [`'](?P<name>.*)':$")
-_DRIVER = re.compile(
-    r"(?:\S*/)?(?P<tool>\S*[gc]\+\+\S*|gcc\S*|clang\S*|cc1plus|collect2|nvcc|cudafe\+\+|cicc|fatbinary|nvlink|<command-line>)"
-    r"(?:: (?:(?:fatal )?error|(?P<gnu>warning)): | (?:fatal|error|(?P<nvcc>warning))\s*: )(?P<text>.*)"
-)
-_NOT_FOR_DEVICE = re.compile(r"Unresolved extern function '(?P<name>[^']+)'")
-# Messages of nvcc's parts without a name of the program.
-_NAMELESS = re.compile(r"(?:fatal|error|(?P<warning>warning))\s*: (?P<text>.*)|Command-line error: (?P<edg>.*)")
-# nvcc runs its host compiler first, to identify it.
-_NO_HOST_COMPILER = re.compile(r"(?P<path>\S.*): No such file or directory|sh: (?:\d+: )?(?P<name>.*): not found")
-_HOST_COMPILER_FAILED = "Failed to preprocess host compiler properties"
-_EXPORTED_TWICE = re.compile(
-    r"redefinition of '.*?__tvm_ffi_(?P<gnu>\w+)|function \"(?:\w+::)*__tvm_ffi_(?P<edg>\w+)\" has already been defined"
-    r"|symbol [`']__tvm_ffi_(?P<assembler>\w+)(?:\.cold)?' is already defined"
-)
-_SHELL = re.compile(r"(?:/bin/)?sh: (?:\d+: )?(?P<text>.*)")
-_CANDIDATE = re.compile(r"candidate:? (?:(?:is:|function|constructor|template)\s*)*(?P<text>.*)")
-_SAYS_NOTHING = re.compile(
-    r"template argument|no known conversion|constraints not satisfied|the required expression|expanded from macro"
-    r"|'\w+' declared here"
+_CONSEQUENCE = re.compile(
+    r"ld returned|linker command failed|linker: (?:final link failed|.*hidden symbol .* isn't defined$)"
+    r"|ptxas: Ptx assembly aborted|Failed to preprocess host compiler properties|Could not open input file"
 )
 
 
@@ -87,12 +74,11 @@ class Frame:
 
 @dataclass
 class Note:
-    """A note of a message. A `candidate` is a function that was not viable."""
+    """A note of a message."""
 
     text: str
     file: str = ""
     line: int = 0
-    is_candidate: bool = False
 
 
 @dataclass
@@ -101,7 +87,7 @@ class Message:
 
     Attributes:
         file, line, column: as printed by the tool; no file if it names none.
-        code, marker: the excerpt and the line with the caret, as printed.
+        code, marker: the excerpt and the line with the caret, each after one character for the margin.
         symbol: for a message without a file, the undefined symbol or the kernel.
     """
 
@@ -124,236 +110,162 @@ def plain(log: str) -> str:
 
 def parse(log: str, severity: Severity = "error") -> list[Message]:
     """The distinct errors (or warnings) in a `plain` log, in order."""
-    messages: list[Message] = []
-    lines = log.splitlines()
-    index = 0
-    function: str | None = None
-    while index < len(lines):
-        line = lines[index]
-        if (place := _IN_FUNCTION.search(line)) is not None:
-            function = place["name"]
-        if (match := _EDG.fullmatch(line)) is not None:
-            end = index + 1
-            while end < len(lines) and lines[end].strip() and _EDG.fullmatch(lines[end]) is None:
-                end += 1
-            _edg_message(match, lines[index + 1 : end], messages)
-            index = end
-        elif any(form.fullmatch(line) for form in (_GNU, _GNU_CONTEXT, _GNU_REQUIRED, _GNU_EVALUATED)):
-            index = _gnu_message(lines, index, messages)
-        elif (following := lines[index + 1 : index + 2]) and _HOST_COMPILER_FAILED in following[0]:
-            match = _NO_HOST_COMPILER.fullmatch(line)
-            path = (match["path"] or match["name"]) if match else ""
-            messages.append(Message(f"nvcc's host compiler '{path}' does not exist" if path else line))
-            index += 1
-        else:
-            if (message := _tool_message(line)) is not None:
-                if function is not None and message.text.startswith("undefined symbol"):
-                    message.notes.append(Note(f"used in {_user(function)}"))
-                messages.append(message)
-            index += 1
-    for message in messages:
-        _read_export(message)
-    wanted = [message for message in messages if message.severity == severity]
-    distinct = {(message.file, message.line, message.text): message for message in reversed(wanted)}
-    kept = [message for message in wanted if distinct[message.file, message.line, message.text] is message]
+    reader = _Reader()
+    for line in log.splitlines():
+        reader.read(line)
+    distinct: dict[tuple[str, int, str], Message] = {}
+    for message in reader.messages:
+        _read_definitions(message)
+        if message.severity == severity:
+            distinct.setdefault((message.file, message.line, message.text), message)
     # A driver's message about a failed tool is redundant if the tool has reported an error.
-    causes = [message for message in kept if message.file or not _is_consequence(message.text)]
-    return causes or kept
+    causes = list(filter(is_cause, distinct.values()))
+    return causes or list(distinct.values())
 
 
-def says_why(log: str) -> bool:
-    """Whether a tool reported a cause in a `plain` log, and not only a failure."""
-    return any(message.file or not _is_consequence(message.text) for message in parse(log))
+def is_cause(message: Message) -> bool:
+    """Whether a message is more than that a tool failed."""
+    return bool(message.file) or _CONSEQUENCE.match(message.text) is None
 
 
-def _read_export(message: Message) -> None:
-    """Turn a message about a function that KJIT_EXPORT defines into one about the export."""
-    match = _EXPORTED_TWICE.search(message.text)
-    if match is None:
-        return
-    name = match["gnu"] or match["edg"] or match["assembler"]
-    message.text, message.symbol = f"export '{name}' is defined twice", name
-    message.notes.clear()
-    if match["assembler"]:
-        # It names a temporary file, which is gone.
-        message.file, message.line, message.column = "", 0, None
+class _Reader:
+    """The messages of the lines that were read so far."""
 
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        # The message or note that the next lines may continue, and the message that it belongs to.
+        self._current: Message | None = None
+        self._owner: Message | None = None
+        self._is_of_nvcc = False
+        self._previous = ""
+        # What GCC prints before a message.
+        self._whats: list[str] = []
+        self._places: list[tuple[str, int, int | None]] = []
+        self._is_part_of_note = False
+        self._function = ""  # that the linker's next messages are about
 
-def _edg_message(match: re.Match[str], body: list[str], messages: list[Message]) -> None:
-    """A message of nvcc's front end: continuation lines, the excerpt with a caret, the instantiations."""
-    severity = match["severity"]
-    if severity == "note" and messages:
-        last = messages[-1]
-        last.notes.append(Note(match["text"], match["file"], int(match["line"])))
-        # The instantiations of the whole message follow its last note.
-        last.frames += _edg_frames(body, match["file"])
-    if severity in ("note", "remark"):
-        return
-    # In the wording of other compilers, and without a space before a quotation mark.
-    text = re.sub(r'^static assertion failed with "(.*)"$', r"static assertion failed: \1", match["text"])
-    text = text.replace('> ")', '>")')
-    is_warning = severity == "warning"
-    message = Message(text, match["file"], int(match["line"]), severity="warning" if is_warning else "error")
-    for position, line in enumerate(body):
-        if line.strip() == "^" and position > 0:
-            message.code, message.marker = body[position - 1], line
-        elif _EDG_REQUIRED.fullmatch(line) is not None:
-            break
-        elif re.match(r"\s{12}\S", line) and message.code is None:
+    def read(self, line: str) -> None:
+        if (place := _IN_FUNCTION.search(line)) is not None:
+            self._function = place["name"]
+        if (head := _HEAD.fullmatch(line)) is not None:
+            self._begin(head)
+        elif (context := _GNU_CONTEXT.fullmatch(line)) is not None:
+            self._whats = [context["what"]]
+            self._is_part_of_note = context["how"] == "substitution"
+        elif (step := _GNU_STEP.fullmatch(line)) is not None:
+            # Steps of a constant expression follow the instantiations, and go inwards while those go outwards.
+            self._places.insert(0 if step["inner"] else len(self._places), _place(step))
+            self._whats.insert(0 if step["inner"] else len(self._whats), step["what"] or "")
+        elif not self._continues(line) and (message := _tool_message(line)) is not None:
+            if self._function and message.text.startswith("undefined symbol"):
+                message.notes.append(Note(f"used in {_export_or_name(function_name(self._function))}"))
+            self.messages.append(message)
+        self._previous = line
+
+    def _begin(self, head: re.Match[str]) -> None:
+        """Read the first line of a message or a note."""
+        text, severity = head["text"].removesuffix(" [-fpermissive]").strip(), head["severity"].lower()
+        file, line, column = _place(head)
+        message = Message(text, file, line, column, severity="warning" if severity == "warning" else "error")
+        message.frames = [Frame(what, *place) for what, place in zip(self._whats, self._places, strict=False)]
+        owner = self.messages[-1] if severity == "note" and self.messages else message
+        if severity == "note":
+            if (step := _CLANG_STEP.fullmatch(text)) is not None:
+                owner.frames.append(Frame(step["what"], file, line, column))
+            elif text != "constraints not satisfied":
+                owner.notes.append(Note(text, file, line))
+        elif severity != "remark" and not self._is_part_of_note:
+            self.messages.append(message)
+        self._current, self._owner, self._is_of_nvcc = message, owner, head["nvcc"] is not None
+        self._whats, self._places, self._is_part_of_note = [], [], False
+
+    def _continues(self, line: str) -> bool:
+        """Read a line of the excerpt or of nvcc's explanation; whether it is one."""
+        message, owner = self._current, self._owner
+        if message is None or owner is None:
+            return False
+        if not line.strip():
+            self._current = None
+        elif (excerpt := _EXCERPT.fullmatch(line)) is not None:
+            if message.code is None and excerpt["caret"] is not None:
+                message.code, message.marker = f" {self._previous}", f" {line}"
+            elif message.code is None:
+                message.code = excerpt["code"]
+            elif message.marker is None:
+                message.marker = excerpt["marker"]
+        elif not self._is_of_nvcc:
+            return False
+        elif (step := _NVCC_STEP.fullmatch(line)) is not None:
+            # The instantiations of a whole message may follow its last note.
+            owner.frames.append(Frame(step["what"], step["file"] or message.file, int(step["line"])))
+        elif message.code is None and not owner.frames and re.match(r"\s{12}\S", line):
             message.notes.append(Note(line.strip()))
-    message.frames = _edg_frames(body, message.file)
-    messages.append(message)
-
-
-def _edg_frames(body: list[str], file: str) -> list[Frame]:
-    """The instantiations in the lines after a message or a note of nvcc's front end in `file`."""
-    frames = filter(None, map(_EDG_REQUIRED.fullmatch, body))
-    return [Frame(frame["what"], frame["file"] or file, int(frame["line"])) for frame in frames]
-
-
-def _gnu_message(lines: list[str], index: int, messages: list[Message]) -> int:
-    """Read one message of GCC or clang with its context, and append it, or add it to the last one as a note.
-
-    Returns:
-        The index of the line after it.
-    """
-    whats: list[str] = []
-    places: list[tuple[str, int, int | None]] = []
-    is_part_of_note = False
-    while index < len(lines) and _GNU.fullmatch(lines[index]) is None:
-        line = lines[index]
-        if (context := _GNU_CONTEXT.fullmatch(line)) is not None:
-            whats = [context["what"]]
-            is_part_of_note = context["how"] == "substitution"
-        elif (required := _GNU_REQUIRED.fullmatch(line)) is not None:
-            places.append(_place(required))
-            whats.append(required["what"] or "")
-        elif (evaluated := _GNU_EVALUATED.fullmatch(line)) is not None:
-            # These follow the instantiations, and go inwards while those go outwards.
-            places.insert(0, _place(evaluated))
-            whats.insert(0, evaluated["what"])
-        elif _EDG.fullmatch(line) is not None:
-            return index
-        index += 1
-    if index == len(lines):
-        return index
-    match = _GNU.fullmatch(lines[index])
-    assert match is not None  # the loop above ended on it
-    severity, text = match["severity"].lower(), match["text"]
-    message = Message(re.sub(r" \[-fpermissive\]$", "", text), *_place(match))
-    message.severity = "warning" if severity == "warning" else "error"
-    message.frames = [Frame(what, *place) for what, place in zip(whats, places, strict=False)]
-    index = _excerpt(lines, index + 1, message)
-    if severity != "note":
-        if not is_part_of_note:
-            messages.append(message)
-    elif messages:
-        if (asked := _CLANG_REQUIRED.fullmatch(text)) is not None:
-            messages[-1].frames.append(Frame(asked["what"], *_place(match)))
-        elif (candidate := _CANDIDATE.match(text.strip())) is not None:
-            note = f"candidate: {candidate['text']}".removesuffix(": ")
-            messages[-1].notes.append(Note(note, message.file, message.line, is_candidate=True))
-        elif _SAYS_NOTHING.match(text.strip()) is None:
-            messages[-1].notes.append(Note(text.strip(), message.file, message.line))
-    return index
+        return True
 
 
 def _place(match: re.Match[str]) -> tuple[str, int, int | None]:
-    return match["file"], int(match["line"]), int(match["column"]) if match["column"] else None
-
-
-def _excerpt(lines: list[str], index: int, message: Message) -> int:
-    """Read the excerpt after a message of GCC or clang; the index of the line after it."""
-    while index < len(lines):
-        line = lines[index]
-        if message.code is None and (source := _GNU_SOURCE.fullmatch(line)) is not None:
-            message.code = source["code"]
-        elif (
-            message.code is not None and message.marker is None and (marker := _GNU_MARKER.fullmatch(line)) is not None
-        ):
-            message.marker = marker["marker"]
-        elif message.code is None and index + 1 < len(lines) and re.fullmatch(r"[ ~]*\^[ ~^]*", lines[index + 1]):
-            # clang before 17 prints the excerpt without line numbers.
-            message.code, message.marker = f" {line}", f" {lines[index + 1]}"
-            index += 1
-        elif not re.match(r"\s*(?:\d+ )?\||\s*\+\+\+ \|", line):
-            break
-        index += 1
-    return index
+    line = match["line"] or match["nvcc"]
+    return match["file"], int(line), int(match["column"]) if match["column"] else None
 
 
 def _tool_message(line: str) -> Message | None:
     """A message of ptxas, the linker, a compiler's driver or the shell."""
-    if (match := _PTXAS.fullmatch(line)) is not None:
-        return _ptxas_message(match)
-    if (match := _DEFINED_TWICE.search(line)) is not None:
-        return _defined_twice(match)
+    if "multiple definition of" in line:
+        return Message(line)
     if (match := _UNDEFINED.search(line)) is not None:
         name = match["name"].strip()
         return Message(f"undefined symbol: {name}", symbol=function_name(name))
-    if (match := _LINKER.fullmatch(line)) is not None:
-        text = match["text"]
+    match = _TOOL.fullmatch(line)
+    if match is None:
+        return None
+    tool, text = match["nvidia"] or match["tool"] or "", match["said"] or match["text"] or ""
+    said = match["nvidia_severity"] or match["severity"]
+    severity: Severity = "warning" if said == "warning" else "error"
+    if tool == "ptxas":
+        return _ptxas_message(text, match["line"], severity)
+    if _LINKER.fullmatch(tool) is not None:
         # `x.o: in function ...:` begins a list; the errors are the lines after it.
-        if _IN_FUNCTION.search(text):
+        if _IN_FUNCTION.search(text) is not None:
             return None
-        severity: Severity = "warning" if "warning: " in text else "error"
-        return Message(f"linker: {text.removeprefix('error: ').removeprefix('warning: ')}", severity=severity)
-    if (match := _DRIVER.fullmatch(line)) is not None:
-        said_by = f"{match['tool']}: " if match["tool"] in ("fatbinary", "nvlink", "cicc") else ""
-        return Message(f"{said_by}{match['text']}", severity="warning" if match["gnu"] or match["nvcc"] else "error")
-    if (match := _NAMELESS.fullmatch(line)) is not None:
-        return Message(match["text"] or match["edg"], severity="warning" if match["warning"] else "error")
-    if (match := _SHELL.fullmatch(line)) is not None:
-        return Message(match["text"])
-    return None
+        return Message(f"linker: {text}", severity="warning" if "warning: " in text else severity)
+    if said is None and tool != "sh":
+        return None
+    return Message(text if not tool or _DRIVER.fullmatch(tool) else f"{tool}: {text}", severity=severity)
 
 
-def _user(function: str) -> str:
-    name = function_name(function)
+def _ptxas_message(text: str, line: str | None, severity: Severity) -> Message:
+    text = re.sub(r"_Z\w+", lambda name: demangle(name[0]), text)
+    text = re.sub(r"\b0x[0-9a-f]+(?= (?:bytes|max))", lambda number: str(int(number[0], 16)), text)
+    if (missing := _NOT_FOR_DEVICE.match(text)) is not None:
+        function = function_name(missing["name"])
+        return Message(f"code for the device calls '{function}', which is not defined for the device", symbol=function)
+    named = re.search(r"(?:Entry function '|[Ff]unction )([\w:<>{}, ]+)", text)
+    place = f" (line {line} of the PTX that the compiler made)" if line else ""
+    return Message(f"ptxas: {text}{place}", severity=severity, symbol=named[1] if named else "")
+
+
+def _export_or_name(name: str) -> str:
     export = name.removeprefix("__tvm_ffi_")
     return name if export == name else f"export '{export}'"
 
 
-def _ptxas_message(match: re.Match[str]) -> Message:
-    text = re.sub(r"_Z\w+", lambda name: demangle(name[0]), match["text"])
-    text = re.sub(r"\b0x[0-9a-f]+(?= (?:bytes|max))", lambda number: str(int(number[0], 16)), text)
-    if (missing := _NOT_FOR_DEVICE.match(text)) is not None:
-        if missing["name"].startswith("__cudaCDP"):
-            return Message("kernel launch from __device__ or __global__ functions requires separate compilation mode")
-        function = function_name(missing["name"])
-        return Message(f"code for the device calls '{function}', which is not defined for the device", symbol=function)
-    named = re.search(r"(?:Entry function '|[Ff]unction )([\w:<>{}, ]+)", text)
-    place = f" (line {match['line']} of the PTX that the compiler made)" if match["line"] else ""
-    severity: Severity = "warning" if match["severity"] == "warning" else "error"
-    return Message(f"ptxas: {text}{place}", severity=severity, symbol=named[1] if named else "")
+def _read_definitions(message: Message) -> None:
+    """Turn a message about two definitions of what KJIT_EXPORT defines, or the linker's, into one about the name.
 
-
-def _defined_twice(match: re.Match[str]) -> Message:
-    name = match["name"]
-    export = name.removeprefix("__tvm_ffi_")
-    what = f"export '{export}'" if export != name else f"'{name}'"
-    first, second = (_object_source(match[group]) for group in ("first", "second"))
-    where = f"in {first} and in {second}" if first != second else f"in {first}"
-    return Message(f"{what} is defined twice, {where}", symbol=export if export != name else "")
+    The file that it names may be a temporary one.
+    """
+    match = _DEFINED_TWICE.search(message.text)
+    if match is None:
+        return
+    if (export := re.search(r"__tvm_ffi_(\w+)", message.text)) is not None:
+        message.text, message.symbol = f"export '{export[1]}' is defined twice", export[1]
+        message.file, message.line, message.column, message.notes = "", 0, None, []
+    elif match["name"]:
+        first, second = _object_source(match["first"]), _object_source(match["second"])
+        message.text = f"'{match['name']}' is defined twice, in {first}" + (f" and in {second}" * (first != second))
 
 
 def _object_source(text: str) -> str:
     """The source in `cpp0.o:scale.cpp:(.text+0x10)` or `tmpxft_1_2-6_scale.cudafe1.cpp`."""
     names = [part for part in text.split(":") if part and not part.startswith("(") and not part.endswith(".o")]
-    name = (names or [text])[0]
-    nvcc = re.fullmatch(r"tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_(?P<unit>.+)\.cudafe1\.cpp", name)
-    return f"{nvcc['unit']}.cu" if nvcc else name
-
-
-def _is_consequence(text: str) -> bool:
-    return text.startswith(
-        (
-            "ld returned",
-            "linker command failed",
-            "linker: final link failed",
-            "ptxas: Ptx assembly aborted",
-            _HOST_COMPILER_FAILED,
-            # The output of a failed host preprocessor.
-            "Could not open input file",
-        )
-    ) or bool(re.match(r"linker: .*hidden symbol .* isn't defined$", text))
+    return re.sub(r"^tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_(.+)\.cudafe1\.cpp$", r"\1.cu", (names or [text])[0])

@@ -29,23 +29,26 @@ def order(messages: Iterable[Message], files: Files) -> list[Message]:
     led_to: dict[str, Message] = {}
     placed = []
     for message in messages:
-        at = _placed(message, files)
+        # Libraries have many candidates for a call, and usually none was intended.
+        notes = [note for note in message.notes if not note.file or files.is_own_or_generated(note.file)
+                 or (note.file, note.line) == (message.file, message.line)]  # fmt: skip
+        at = _placed(replace(message, notes=notes), files)
         if at.file != message.file:
             led_to.setdefault(message.file, at)
         elif not at.frames and not files.is_own_or_generated(at.file) and at.file in led_to:
             # GCC reports an instantiation only once.
             at = replace(at, file=led_to[at.file].file, line=led_to[at.file].line)
         placed.append(at)
-    if any(_is_at_end(message, files) and _BRACE_MISSING.search(message.text) for message in placed):
+    braces = [at for at in placed if _BRACE_MISSING.search(at.text)]
+    if any(at.file in files.generated or at.text.startswith("closing") for at in braces):
+        # Errors after the brace only follow from it.
         unclosed = _unclosed_braces(files)
-        if unclosed:
-            # Errors after the brace only follow from it.
-            placed = [*unclosed, *(message for message in placed if message.file not in files.generated)]
-    placed.sort(key=lambda message: _rank(message, files))
+        placed = [*unclosed, *(at for at in placed if not unclosed or at.file not in files.generated)]
+    placed.sort(key=lambda at: (not at.file, not files.is_own_or_generated(at.file), not files.is_own(at.file)))
     first: dict[tuple[str, object], Message] = {}
     for message in placed:
         first.setdefault((message.file, message.line if message.file else message.text), message)
-    return list(first.values())
+    return [_before_gap(message, files) for message in first.values()]
 
 
 def declaration(message: Message, files: Files) -> str | None:
@@ -57,35 +60,20 @@ def declaration(message: Message, files: Files) -> str | None:
     return f'{side}_wrappers=[("{export[0]}", "{export[1]}")]'
 
 
-def before_gap(message: Message, files: Files) -> Message:
+def _before_gap(message: Message, files: Files) -> Message:
     """Compilers report a missing semicolon at the next line; this moves it to the end of the line that lacks it."""
     if _SEMICOLON_MISSING.match(message.text) is None:
         return message
-    lines = files.lines(message.file)
-    source = lines[message.line - 1] if message.line <= len(lines) else ""
+    source = files.line(message.file, message.line) or ""
     marker = message.marker if message.column is not None else move_marker(source, message.code, message.marker)
     if marker is None or source[: marker.index("^") - 1].strip():
         return message
     for number in range(message.line - 1, 0, -1):
-        line = re.sub(r"\s*(?://.*)?$", "", lines[number - 1])
-        if line.strip():
-            column = len(line)
-            marker = f"{caret(line, column)} missing here"
-            return replace(message, line=number, column=column + 1, code=f" {line}", marker=marker)
+        line = re.sub(r"\s*(?://.*)?$", "", files.line(message.file, number) or "")
+        if line:
+            moved = _at(message, files, message.file, number, len(line))
+            return replace(moved, code=f" {line}", marker=f"{moved.marker} missing here")
     return message
-
-
-def _is_at_end(message: Message, files: Files) -> bool:
-    """Whether a message is about what follows the op's sources, or about what one of them does not end."""
-    return message.file in files.generated or message.text.startswith("closing brace of ")
-
-
-def _rank(message: Message, files: Files) -> int:
-    if not message.file:
-        return 3
-    if message.file in files.generated:
-        return 1
-    return 0 if files.is_own(message.file) else 2
 
 
 def _placed(message: Message, files: Files) -> Message:
@@ -93,8 +81,7 @@ def _placed(message: Message, files: Files) -> Message:
     if message.symbol and message.text.startswith(f"export '{message.symbol}' is defined twice"):
         return _exported_twice(message, files)
     if not message.file:
-        found = _mentioned(message, files)
-        return message if found is None else found
+        return _mentioned(message, files)
     if files.is_own_or_generated(message.file):
         return message
     for index, frame in enumerate(message.frames):
@@ -114,66 +101,45 @@ def _placed(message: Message, files: Files) -> Message:
     return message
 
 
+def _at(message: Message, files: Files, file: str, line: int, column: int) -> Message:
+    """`message` at a line of a source and a column, from 0."""
+    code = files.line(file, line) or ""
+    return replace(message, file=file, line=line, column=column + 1, code=f" {code}", marker=caret(code, column))
+
+
 def _exported_twice(message: Message, files: Files) -> Message:
     """A message about an export, with its definitions in the op's sources and in Python."""
-    pattern = re.compile(rf"\bKJIT_EXPORT\s*\(\s*{message.symbol}\s*,")
-    places = [
-        (path, number, match.start())
-        for path in files.sources
-        for number, line in enumerate(files.lines(path), 1)
-        if (match := pattern.search(line)) is not None
-    ]
+    twice = f"export '{message.symbol}' is defined twice"
+    places = files.search(rf"\b(?P<word>KJIT_EXPORT)\s*\(\s*{message.symbol}\s*,")
     wrappers = [
         f"by {'cpp' if name.endswith('.cpp') else 'cuda'}_wrappers in Python"
         for name in sorted(files.generated)
         if any(line.startswith(f"KJIT_EXPORT({message.symbol},") for line in files.lines(name))
     ]
-    twice = f"export '{message.symbol}' is defined twice"
-    if not places:
-        return replace(message, text=f"{twice}, {' and '.join(wrappers)}") if len(wrappers) > 1 else message
-    (path, number, column), *more = places
-    line = files.lines(path)[number - 1]
-    others = [*wrappers, *(f"in {files.place(path, number)}" for path, number, _ in more)]
-    text = f"{twice}: here, and {' and '.join(others)}" if others else message.text
-    return replace(
-        message, text=text, file=path, line=number, column=column + 1, code=f" {line}", marker=caret(line, column)
-    )
+    others = [*wrappers, *(f"in {files.place(path, number)}" for path, number, _ in places[1:])]
+    if places:
+        message = _at(message, files, *places[0])
+        return replace(message, text=f"{twice}: here, and {' and '.join(others)}") if others else message
+    return replace(message, text=f"{twice}, {' and '.join(others)}") if len(others) > 1 else message
 
 
-def _mentioned(message: Message, files: Files) -> Message | None:
-    """A message of ptxas or the linker, with the line of a source that mentions its symbol or instruction."""
+def _mentioned(message: Message, files: Files) -> Message:
+    """A message of ptxas or the linker, at the line of a source that mentions its symbol or instruction."""
     name = base_name(message.symbol)
-    quoted = re.findall(r"'\.?(\w[\w.]*)'", message.text) if "ptxas" in message.text and not name else []
-    patterns = [re.compile(rf"\b{re.escape(name)}\b")] if name else []
-    # An instruction is in a string of an asm statement.
-    patterns += [re.compile(rf'"[^"]*?\b(?P<word>{re.escape(word)})\b') for word in quoted]
-    for pattern in patterns:
-        places = [
-            (path, number, line, match)
-            for path in files.sources
-            for number, line in enumerate(files.lines(path), 1)
-            if (match := pattern.search(line)) is not None and not line.lstrip().startswith(("//", "*", "#include"))
-        ]
-        if places:
-            # A kernel is defined before its launch; an undefined function is declared before its use.
-            path, number, line, match = places[-1 if message.text.startswith("undefined") else 0]
-            column = match.start("word" if "word" in pattern.groupindex else 0)
-            return replace(
-                message, file=path, line=number, column=column + 1, code=f" {line}", marker=caret(line, column)
-            )
-    return None
+    patterns = [rf"\b(?P<word>{re.escape(name)})\b"] if name else []
+    if "ptxas" in message.text and not name:
+        # An instruction is in a string of an asm statement.
+        quoted = re.findall(r"'\.?(\w[\w.]*)'", message.text)
+        patterns = [rf'"[^"]*?\b(?P<word>{re.escape(word)})\b' for word in quoted]
+    for places in filter(None, map(files.search, patterns)):
+        # A kernel is defined before its launch; an undefined function is declared before its use.
+        return _at(message, files, *places[-1 if message.text.startswith("undefined") else 0])
+    return message
 
 
 def _unclosed_braces(files: Files) -> list[Message]:
-    found = []
-    for path in files.sources:
-        place = unclosed_brace(files.lines(path))
-        if place is not None:
-            line, column = place
-            code = files.lines(path)[line - 1]
-            marker = caret(code, column)
-            found.append(Message("this '{' has no '}'", path, line, column + 1, code=f" {code}", marker=marker))
-    return found
+    places = [(path, unclosed_brace(files.lines(path))) for path in files.sources]
+    return [_at(Message("this '{' has no '}'"), files, path, *place) for path, place in places if place is not None]
 
 
 def unclosed_brace(lines: Sequence[str]) -> tuple[int, int] | None:
@@ -185,7 +151,7 @@ def unclosed_brace(lines: Sequence[str]) -> tuple[int, int] | None:
     # Braces in comments and literals do not count.
     text = blanked("\n".join(lines), directives=False)
     opened: list[tuple[int, int, int]] = []
-    misfit: tuple[int, int] | None = None
+    misfits: list[tuple[int, int]] = []
     for number, line in enumerate(text.split("\n"), 1):
         indent = len(line) - len(line.lstrip())
         for column, character in enumerate(line):
@@ -193,11 +159,9 @@ def unclosed_brace(lines: Sequence[str]) -> tuple[int, int] | None:
                 opened.append((number, column, indent))
             elif character == "}" and opened:
                 begin, place, depth = opened.pop()
-                if begin != number and column == indent and depth != indent and misfit is None:
-                    misfit = (begin, place)
-    if not opened:
-        return None
-    return misfit or opened[0][:2]
+                if begin != number and column == indent and depth != indent:
+                    misfits.append((begin, place))
+    return [*misfits, opened[0][:2]][0] if opened else None
 
 
 def caret(line: str, column: int) -> str:

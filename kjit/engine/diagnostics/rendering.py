@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from kjit.engine.diagnostics import hints
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.messages import Message
-from kjit.engine.diagnostics.placing import before_gap, caret, move_marker
+from kjit.engine.diagnostics.placing import caret, move_marker
 from kjit.engine.diagnostics.symbols import instance
 
 _LONGEST_LINE = 160
 _OF_KJIT = ("kjit::details::", "kjit::kernels::")
-_NOTES_SHOWN = 3
-_CANDIDATES_SHOWN = 3
+_NOTES_SHOWN = 4
 
 
 def render(message: Message, files: Files) -> str:
@@ -23,7 +21,6 @@ def render(message: Message, files: Files) -> str:
     suggested = hints.suggestion(message, files.words, files.libraries)
     text = message.text + (f"; did you mean '{suggested}'?" if suggested else "")
     if message.file:
-        message = before_gap(message, files)
         source = files.line(message.file, message.line)
         if message.column is not None and source is not None and message.column > len(source) + 1:
             message = replace(message, column=None)  # counted after macros were expanded, for the simulator
@@ -32,21 +29,18 @@ def render(message: Message, files: Files) -> str:
     else:
         lines.append(f"{message.severity}: {text}")
     lines += [f"  {_shorten(note)}" for note in _notes(message, files)]
-    if message.frames:
-        lines += [_shorten(f"  in {chain}", 2 * _LONGEST_LINE) for chain in [_chain(message, files)] if chain]
+    if chain := _chain(message, files):
+        lines.append(_shorten(f"  in {chain}", 2 * _LONGEST_LINE))
     return "\n".join(lines)
 
 
 def _notes(message: Message, files: Files) -> list[str]:
     lines = []
-    explained = [note for note in message.notes if not note.is_candidate]
-    # Libraries have many candidates, and usually none was intended.
-    candidates = [note for note in message.notes if note.is_candidate and files.is_own(note.file)]
-    for note in (*explained[:_NOTES_SHOWN], *candidates[:_CANDIDATES_SHOWN]):
+    for note in message.notes[:_NOTES_SHOWN]:
         is_elsewhere = note.file and (note.file, note.line) != (message.file, message.line)
         shows_place = is_elsewhere and files.is_own_or_generated(note.file)
         place = f" ({files.place(note.file, note.line)})" if shows_place else ""
-        lines.append((f"note: {note.text}" if note.file and not note.is_candidate else note.text) + place)
+        lines.append((f"note: {note.text}" if note.file else note.text) + place)
     return lines
 
 
@@ -56,15 +50,14 @@ def _chain(message: Message, files: Files) -> str:
     It is empty if it begins inside kjit's own code, as NVRTC's does for a mistake that nvcc finds before instantiation.
     """
     frames = message.frames
-    first, *rest = frames
-    what = instance(first.what) if first.what else ""
+    what = instance(frames[0].what) if frames else ""
     if what.startswith(_OF_KJIT):
         return ""
     parts = [what] if what else []
-    for inner, outer in zip(frames, [*rest, None], strict=True):
+    for inner, outer in zip(frames, [*frames[1:], None], strict=False):
         if files.is_own_or_generated(inner.file) or outer is None:
-            asked_in = f" in {instance(outer.what)}" if outer is not None and outer.what else ""
-            parts.append(f"from {files.place(inner.file, inner.line)}{asked_in}")
+            template = f" in {instance(outer.what)}" if outer is not None and outer.what else ""
+            parts.append(f"from {files.place(inner.file, inner.line)}{template}")
     return ", ".join(parts)
 
 
@@ -72,30 +65,15 @@ def _excerpt(message: Message, files: Files) -> list[str]:
     code, marker = message.code, message.marker
     source = files.line(message.file, message.line)
     if source is not None and (code is None or message.column is None):
-        # nvcc shows the line after macro expansion; the original is in the file.
-        if marker is not None:
-            marker = move_marker(source, code, marker)
-        elif message.column is not None:
-            marker = caret(source, message.column - 1)
-        code, marker = f" {source}", marker or _marker_of_name(source, message.text)
-    elif source is not None and marker is not None and message.file in files.generated:
-        # For the simulator, macros are expanded before the compiler counts columns.
-        named = _marker_of_name(source, message.text)
-        marker = named if named is not None and named.index("^") != marker.index("^") else marker
+        # nvcc prints the line after macro expansion; the original is in the file.
+        marker = move_marker(source, code, marker) if message.column is None else caret(source, message.column - 1)
+        code = f" {source}"
     if code is None:
         return []
     number = str(message.line)
-    lines = [f"  {number} |{code.rstrip()}"]
-    if marker is not None:
-        lines.append(f"  {' ' * len(number)} |{marker.rstrip()}")
-    return lines
-
-
-def _marker_of_name(source: str, text: str) -> str | None:
-    """A caret under the first name quoted in a message, if the line has it exactly once."""
-    quoted = re.search(r"""["'](?:[\w:]*::)?(\w+)""", text)
-    places = list(re.finditer(rf"\b{quoted[1]}\b", source)) if quoted else []
-    return caret(source, places[0].start()) if len(places) == 1 else None
+    # For the simulator, macros are expanded before the compiler counts columns.
+    markers = [f"  {' ' * len(number)} |{marker.rstrip()}"] if marker and message.file not in files.generated else []
+    return [f"  {number} |{code.rstrip()}", *markers]
 
 
 def _shorten(text: str, longest: int = _LONGEST_LINE) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 
@@ -41,8 +41,10 @@ def instance(what: str) -> str:
     values: dict[str, str] = {}
     signature, separator, bindings = what.partition(" [with ")
     if separator:
-        for binding in _split(bindings.rstrip("]")):
-            name, equals, value = binding.partition("=")
+        bindings = bindings.rstrip("]")
+        ends = [index for index, character in _outside_brackets(bindings) if character in ",;"]
+        for start, end in zip([0, *(end + 1 for end in ends)], [*ends, len(bindings)], strict=True):
+            name, equals, value = bindings[start:end].partition("=")
             if equals:
                 values[name.split()[-1]] = value.strip()
     name = function_name(signature)
@@ -55,17 +57,14 @@ def instance(what: str) -> str:
 def function_name(signature: str) -> str:
     """`Scale<float, 4>::run` for `static void Scale<float, 4>::run(kjit::host::TensorView)`."""
     signature = signature.replace("(anonymous namespace)", "{anonymous}")
-    depth, start = 0, 0
-    for index, character in enumerate(signature):
-        if character == "(" and depth == 0 and not signature[start:index].endswith("operator"):
-            return signature[start:index].lstrip("*&")
-        if character in "<([{":
-            depth += 1
-        elif character in ">)]}":
-            depth -= 1
-        elif character == " " and depth == 0 and not signature[start:index].endswith("operator"):
+    start, end = 0, len(signature)
+    for index, character in _outside_brackets(signature):
+        if character in "( " and not signature[start:index].endswith("operator"):
+            if character == "(":
+                end = index
+                break
             start = index + 1
-    return signature[start:].lstrip("*&")
+    return signature[start:end].lstrip("*&")
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -88,26 +87,16 @@ def base_name(name: str) -> str:
 
 def _unqualified(name: str) -> str:
     """`Scale<float>` for `a::b::Scale<float>`."""
-    depth, start = 0, 0
-    for index, character in enumerate(name):
-        if character in "<([":
-            depth += 1
-        elif character in ">)]":
-            depth -= 1
-        elif character == ":" and depth == 0:
-            start = index + 1
-    return name[start:]
+    return name[max((index + 1 for index, character in _outside_brackets(name) if character == ":"), default=0) :]
 
 
-def _split(text: str) -> list[str]:
-    """The parts of `text` between each `,` or `;` outside of brackets."""
-    parts, depth, start = [], 0, 0
+def _outside_brackets(text: str) -> Iterator[tuple[int, str]]:
+    """The characters outside of brackets, and opening brackets, with their positions."""
+    depth = 0
     for index, character in enumerate(text):
+        if character in ">)]}":
+            depth -= 1
+        elif depth == 0:
+            yield index, character
         if character in "<([{":
             depth += 1
-        elif character in ">)]}":
-            depth -= 1
-        elif character in ",;" and depth == 0:
-            parts.append(text[start:index])
-            start = index + 1
-    return [*parts, text[start:]]

@@ -1,4 +1,4 @@
-"""kjit.engine.diagnostics.torch_words: hints for names of torch's C++ API."""
+"""kjit.engine.diagnostics.hints: the table (test_mistakes.py has what compilers say of common mistakes)."""
 
 from __future__ import annotations
 
@@ -84,17 +84,6 @@ def test_a_member_of_torchs_tensor_is_known_after_a_tensor_alone(member: str, me
         assert hints.suggestion(Message(text, "a.cu", 1), lambda _: {f"{member}s"}, ()) is None
 
 
-def test_data_ptr_of_tvm_ffis_own_tensor_is_no_template() -> None:
-    for text in (
-        "invalid use of member function 'void* tvm::ffi::TensorView::data_ptr() const' (did you forget the '()' ?)",
-        "'data_ptr' does not name a template but is followed by template arguments",
-        "a pointer to a bound function may only be used to call the function",
-        "type name is not allowed",
-    ):
-        assert "static_cast<T*>(x.data_ptr())" in str(hint(text, "  return *x.data_ptr<float>();"))
-        assert hint(text, "  return scale<float>;") is None
-
-
 @pytest.mark.parametrize("macro", ["PYBIND11_MODULE", "TORCH_LIBRARY", "TVM_FFI_DLL_EXPORT_TYPED_FUNC"])
 def test_a_macro_that_exports_is_known(macro: str) -> None:
     for text in (
@@ -143,3 +132,10 @@ def test_what_only_stands_near_a_word_of_torch_has_no_hint_about_it() -> None:
     assert hint("'scale' was not declared in this scope", "  at::Half h = scale;  // TORCH_CHECK") is None
     assert hint('name followed by "::" must be a class or namespace name', "  mine::f();  // at::Half") is None
     assert hint("'Half' was not declared in this scope", "  Half h;") is None
+    assert hint("'sqrt' was not declared in this scope; did you mean 'std::sqrt'?", "  sqrt(x);") is None
+    assert "<cmath>" in str(hint("'sqrt' is not a member of 'std'; did you mean 'sqr'?", "  std::sqrt(x);"))
+
+
+def test_every_hint_has_the_words_that_it_names() -> None:
+    for _, pattern, words in hints._ROWS:
+        assert words.format(name="x", target="cpu", dtype="fp32_t", **dict.fromkeys(pattern.groupindex, "y"))
