@@ -43,11 +43,11 @@ ON_DEMAND = {("runtime", "engine")}
 
 # Lines that each kind of file may have in all. Who needs more deletes something, or says why it is worth more.
 BUDGET = {
-    "kjit, Python": 0,
-    "of that, kjit/engine": 0,
-    "kjit, C++": 0,
-    "tests": 0,
-    "docs": 0,
+    "kjit, Python": 38_000,
+    "of that, kjit/engine": 14_400,
+    "kjit, C++": 24_300,
+    "tests": 47_500,
+    "docs": 5_700,
 }
 _CXX = ("", ".cpp", ".cu", ".cuh", ".h", ".hpp")
 

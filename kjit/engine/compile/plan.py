@@ -166,6 +166,7 @@ def _simulated_steps(
     unit: Unit, compiler: tuple[str, ...], launcher: tuple[str, ...], reads: tuple[str, ...]
 ) -> Iterator[Step]:
     """A CUDA unit for the simulator: preprocessed, rewritten, and compiled as C++."""
+    from kjit import cpp_text
     from kjit.engine.compile.rewrite import rewrite  # no other build needs it
 
     plain, rewritten, output = f"{unit.name}.ii", f"{unit.name}.sim.ii", f"{unit.name}.o"
@@ -175,7 +176,7 @@ def _simulated_steps(
     # -I and -S: Python starts without a search for packages.
     rewriter = Path(rewrite.__file__).resolve()
     program = (sys.executable, "-I", "-S", str(rewriter))
-    read = tuple(map(str, sorted(rewriter.parent.glob("*.py"))))
+    read = tuple(map(str, (*sorted(rewriter.parent.glob("*.py")), Path(cpp_text.__file__).resolve())))
     yield Step(rewritten, (*program, plain, rewritten, *preprocess), (plain,), reads=read)
     # Without -include, whose headers are in the preprocessed unit.
     flags = [word for flag in parse(compiler) if flag.meaning != "header" for word in flag.words()]

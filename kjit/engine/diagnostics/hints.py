@@ -14,10 +14,6 @@ from pathlib import Path
 
 from kjit.engine.compile.rewrite.shared_memory import DYNAMIC
 from kjit.engine.diagnostics.messages import Message
-<<<<<<< HEAD
-from kjit.engine.toolchain.options import parse
-=======
->>>>>>> h60-d
 from kjit.spec import CPP_DTYPES
 
 Given = Mapping[str, Sequence[str]]
