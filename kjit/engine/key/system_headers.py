@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kjit.engine.key.flags import include_folders
 from kjit.engine.key.key import Key
 from kjit.engine.key.paths import collapse_slashes, projects_of
-from kjit.engine.toolchain.compilers import Compiler, ask
+from kjit.engine.toolchain.compilers import Compiler, ask, script_of
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.engine.toolchain.memo import open_memo
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -74,8 +74,9 @@ def searched_folders(toolchain: Toolchain, spec: Spec) -> list[str]:
 
 def _folders_of(cxx: Compiler) -> list[str]:
     """The folders that a C++ compiler searches by itself, except those that it shares with other packages; none for a
-    script, which may name folders of a project."""
-    if cxx.plan:
+    script that may name folders of a project."""
+    adds = (word.startswith((b"-I", b"-i", b"@", b"--")) for word in script_of(cxx.path).split())
+    if cxx.may_change or any(adds):
         return []
 
     def answer() -> list[str]:

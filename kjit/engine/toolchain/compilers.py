@@ -4,7 +4,7 @@ A compiler is run for its version and capabilities only if its file is new (memo
 artifact is its path, size and time, and those of the programs that it runs: the compiler proper, the assembler, the
 linker. The file of a compiler cache (ccache) does not identify the compiler that it calls, so that compiler is used
 directly. Nor does a script, but that is used, because its flags have a purpose: the commands that it would run are part
-of the key, and each process asks for them.
+of the key. Each process asks for them, unless the script only passes on its arguments (`exec g++ -DX "$@"`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Compiler:
         parts: the programs that a C++ compiler runs.
         plan: for a script, a hash of the commands that it would run.
         variables: for a script, the variables in it, with their values.
-        may_change: whether it is a script, which may run other commands the next time.
+        may_change: whether it is a script that may run other commands the next time.
     """
 
     path: Path
@@ -216,9 +216,11 @@ def inspect(path: Path, role: Role) -> Compiler:
         ) from None
     memo = open_memo()
     script = script_of(path) if role == "c++" else b""
+    behind = _programs_behind(path) if script else []
+    started = f" {list(_stamps_of(behind))}" if behind else ""
 
     def recall(question: str, answer: Callable[[], list[str]]) -> list[str]:
-        return answer() if script else memo.recall(seen, question, answer)
+        return answer() if behind is None else memo.recall(seen, f"{question}{started}", answer)
 
     text = recall("version", lambda: [ask([str(path), "--version"]).strip()])[0]
     family, version = _read_version(path, role, text)
@@ -245,10 +247,10 @@ def inspect(path: Path, role: Role) -> Compiler:
         seen[1],
         seen[2],
         tuple(features),
-        _stamps_of(programs),
+        _stamps_of([*programs, *(behind or ())]),
         plan,
         tuple((name, os.environ.get(name)) for name in names),
-        may_change=bool(script),
+        may_change=behind is None,
     )
 
 
@@ -263,6 +265,26 @@ def script_of(path: Path) -> bytes:
         if (head := file.read(2)) == b"#!":
             return head + file.read()
     return b""
+
+
+# A whole script that only passes on its arguments, without characters that a shell interprets.
+_PASSES_ON = re.compile(
+    rb'#![^\n]*\n(?:[ \t]*(?:#[^\n]*)?\n)*exec (?P<words>[\w./=+,:%-]+(?: [\w./=+,:%-]+)*) "\$@"\s*'
+)
+
+
+def _programs_behind(path: Path, inside: tuple[Path, ...] = ()) -> list[str] | None:
+    """The programs that a script starts, if it only passes on its arguments; None if it may do more."""
+    if not (script := script_of(path)):
+        return []
+    match = _PASSES_ON.fullmatch(script)
+    if match is None or path in inside or os.environ.get("BASH_ENV"):  # a shell reads the file of that name first
+        return None
+    programs = list(filter(None, map(looks.which, match["words"].decode().split(" "))))
+    further = [_programs_behind(Path(program), (*inside, path)) for program in programs]
+    if not programs or None in further:
+        return None
+    return [*programs, *(program for each in further for program in each or ())]
 
 
 def _commands_of(path: Path) -> list[str]:
