@@ -73,11 +73,12 @@ def searched_folders(toolchain: Toolchain, spec: Spec) -> list[str]:
 
 
 def _folders_of(cxx: Compiler) -> list[str]:
-    """The folders that a C++ compiler searches by itself, except those that it shares with other packages; none for a
-    script that may name folders of a project."""
-    adds = (word.startswith((b"-I", b"-i", b"@", b"--")) for word in script_of(cxx.path).split())
-    if cxx.may_change or any(adds):
+    """The folders that a C++ compiler searches by itself, except those that it shares with other packages, and those
+    that a script names; none if the script may name any."""
+    words = os.fsdecode(script_of(cxx.path)).split()
+    if cxx.may_change or any(word.startswith("@") for word in words):
         return []
+    named = {os.path.normpath(folder) for folder in include_folders(words)}
 
     def answer() -> list[str]:
         without = [word for name in _VARIABLES for word in ("-u", name)]
@@ -87,7 +88,7 @@ def _folders_of(cxx: Compiler) -> list[str]:
 
     elsewhere = {name: os.environ.get(name) for name in ("COMPILER_PATH", "GCC_EXEC_PREFIX")}
     folders = open_memo().recall((str(cxx.path), cxx.size, cxx.mtime_ns), f"searched folders {elsewhere}", answer)
-    return [folder for folder in folders if not _is_shared(Path(folder))]
+    return [folder for folder in folders if folder not in named and not _is_shared(Path(folder))]
 
 
 def _cuda_folders(toolchain: Toolchain) -> Iterator[str]:

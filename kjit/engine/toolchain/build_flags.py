@@ -14,7 +14,7 @@ from pathlib import Path
 from kjit.engine.key.flags import for_host_compiler
 from kjit.engine.toolchain.cpu import find_level
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include, tvm_ffi_library
-from kjit.engine.toolchain.nvrtc import WRAPPED, macros_of_nvcc, nvrtc_options
+from kjit.engine.toolchain.nvrtc import WRAPPED, Nvrtc, macros_of_nvcc, nvrtc_options
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.runtime import cpu_features
 from kjit.spec import CudaArch, Spec
@@ -179,7 +179,14 @@ def nvrtc_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
     """
     own = nvrtc_options([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()])
     has_standard = any(option.startswith("--std=") for option in own)
-    return [*(option for option in _nvrtc_options(arch) if not (has_standard and option.startswith("--std="))), *own]
+    return [
+        *(
+            option
+            for option in _nvrtc_options(toolchain.nvrtc, arch)
+            if not (has_standard and option.startswith("--std="))
+        ),
+        *own,
+    ]
 
 
 def flags_of_halves(toolchain: Toolchain, spec: Spec) -> dict[str, list[str]]:
@@ -187,7 +194,7 @@ def flags_of_halves(toolchain: Toolchain, spec: Spec) -> dict[str, list[str]]:
     flags = {"the host half": host_half_flags(toolchain, spec)}
     for arch in toolchain.target.archs:
         flags[f"the device half of sm_{arch.digits}"] = device_half_flags(toolchain, spec, arch)
-        flags[f"NVRTC for sm_{arch.digits}"] = _nvrtc_options(arch)
+        flags[f"NVRTC for sm_{arch.digits}"] = _nvrtc_options(toolchain.nvrtc, arch)
     return flags
 
 
@@ -276,8 +283,10 @@ def _for_simulator(toolchain: Toolchain) -> list[str]:
     return [*flags, *toolchain.cxx.traits.variables_per_module, "-DKJIT_PRECOMPILED", *SIMULATED]
 
 
-def _nvrtc_options(arch: CudaArch) -> list[str]:
+def _nvrtc_options(nvrtc: Nvrtc | None, arch: CudaArch) -> list[str]:
     return [
+        # Where there is a driver, NVRTC keeps machine code in the driver's cache, without the table of resources.
+        *(["--no-cache"] if nvrtc is not None and nvrtc.version >= (13, 0) else []),
         "--std=c++20",
         f"--gpu-architecture=sm_{arch.digits}",
         # As for nvcc: registers, shared memory and spills of each kernel.

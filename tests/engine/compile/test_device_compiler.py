@@ -26,7 +26,7 @@ __attribute__((global)) void sum(const float* x, float* out, int t) {
 template __attribute__((global)) void sum<8>(const float*, float*, int);
 template __attribute__((global)) void sum<100>(const float*, float*, int);
 """
-OPTIONS = build_flags._nvrtc_options(CudaArch.parse("9.0"))
+OPTIONS = build_flags._nvrtc_options(None, CudaArch.parse("9.0"))
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from kjit.spec import CudaArch, Target
 _PATIENCE_S = 30.0
 # The helper starts without NVRTC, too: commands report what is missing.
 NONE = Nvrtc(Path("/no/libnvrtc.so.13"), Path("/no/libnvrtc-builtins.so.13.0"), (13, 0), ())
-OPTIONS = build_flags._nvrtc_options(CudaArch.parse("9.0"))
 HEADER = "".join(f"__attribute__((device)) inline int function_{i}(int x) {{ return x + {i}; }}\n" for i in range(3000))
 UNIT = f"""# 1 "op.cu"
 
@@ -77,7 +76,8 @@ def has_ended(pid: int) -> bool:
 
 def command(nvrtc: Nvrtc, where: Path, unit: str = UNIT) -> list[str]:
     (where / "op.ii").write_text(unit)
-    return [*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins), "op.ii", "op.cubin", "", *OPTIONS]
+    options = build_flags._nvrtc_options(nvrtc, CudaArch.parse("9.0"))
+    return [*command_of("device_compiler"), str(nvrtc.library), str(nvrtc.builtins), "op.ii", "op.cubin", "", *options]
 
 
 def run(words: list[str], where: Path, variables: dict[str, str]) -> tuple[int, str]:
