@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kjit.engine.key.flags import include_folders
 from kjit.engine.key.key import Key
-from kjit.engine.key.paths import collapse_slashes, projects_of
+from kjit.engine.key.paths import collapse_slashes, has_any, projects_of
 from kjit.engine.toolchain.compilers import Compiler, ask, script_of
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.engine.toolchain.memo import open_memo
@@ -24,6 +24,8 @@ from kjit.spec import Spec
 # Folders for headers of all packages of a distribution, for all architectures and for one.
 _OF_ALL_PACKAGES = re.compile(r"/usr/(?:local/)?include(?:/\w+-linux-\w+)?")
 _SEARCHED = re.compile(r"^ (/.*)$", re.MULTILINE)
+# Headers by which a folder is known to be GCC's, or that of its C++ library.
+_OF_COMPILERS = ("stddef.h", "vector", "bits/c++config.h")
 _VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
 
 
@@ -78,7 +80,7 @@ def _folders_of(cxx: Compiler) -> list[str]:
     words = os.fsdecode(script_of(cxx.path)).split()
     if cxx.may_change or any(word.startswith("@") for word in words):
         return []
-    named = {os.path.normpath(folder) for folder in include_folders(words)}
+    named = {os.path.normpath(folder) for folder in include_folders(words) if not has_any(folder, _OF_COMPILERS)}
 
     def answer() -> list[str]:
         without = [word for name in _VARIABLES for word in ("-u", name)]
