@@ -27,7 +27,7 @@ RUNS = 5
 """The number of processes for judged times. Of five times and five others, all of one side are larger by accident once
 in 252."""
 
-_TOLD = 3  # failed measurements to list
+_MOST_LISTED = 3  # failed measurements to list
 
 # Ctrl-C, which also reaches this process, ends it without a traceback.
 _START = (
@@ -146,7 +146,7 @@ def main() -> None:
         with brief():
             times = _measure(sweeps, failures)
     if request["tells"]:
-        sys.stderr.writelines(f"{failure.where}: {failure.reason}\n" for failure in failures[:_TOLD])
+        sys.stderr.writelines(f"{failure.where}: {failure.reason}\n" for failure in failures[:_MOST_LISTED])
     Path(request["result"]).write_text(json.dumps(times), "utf-8")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from kjit.engine import reports
 from kjit.engine.cache import failures
-from kjit.engine.cache.failures import Refusal
+from kjit.engine.cache.failures import Rejection
 from kjit.engine.cache.staging import is_taken_away
 from kjit.engine.cache.store import Missed, Store
 from kjit.engine.compile.compile import compile_variant
@@ -86,7 +86,7 @@ def build(
                 if on_start is not None:
                     on_start(Started(variant, reason))
                 start = Start.now()
-                refusals: list[Refusal] = []
+                refusals: list[Rejection] = []
                 try:
                     built = compile_variant(
                         variant,

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 import kjit
 from kjit import env
 from kjit.runtime import load
-from kjit.runtime.stand_in import stood_in
+from kjit.runtime.stand_in import torch_stub
 from kjit.spec import Spec, Target, Variant
 
 if TYPE_CHECKING:
@@ -399,7 +399,7 @@ def _generate_call(
     keys = "".join(f"{p.name}, " if _is_dtype(p) else f"{p.name}, {p.name}.__class__, " for p in parameters)
     key = parameters[0].name if len(parameters) == 1 and _is_dtype(parameters[0]) else f"({keys})"
     # Without torch there are no tensors yet; later ones are handled by `load`.
-    torch = None if stood_in() is not None else sys.modules.get("torch")
+    torch = None if torch_stub() is not None else sys.modules.get("torch")
     # The function's globals, with a prefix that avoids clashes with names of the op.
     space: dict[str, Any] = {
         "_kjit_known": known,

@@ -96,7 +96,7 @@ FILE, FOLDER_THERE, THERE, PROGRAM, STAMP, DATED, PACKAGE = range(7)
 _CODE = ("env.py", "project.py", "spec.py", "runtime/__init__.py", "runtime/manifest.py")
 _CODE_FOLDERS = ("engine/cache", "engine/key", "engine/toolchain")
 
-Look = tuple[Any, ...]
+Probe = tuple[Any, ...]
 """A question to the disk and its answer: `(FILE | FOLDER_THERE | THERE | PROGRAM, path, yes)`,
 `(STAMP, path, size, mtime_ns, inode)`, `(DATED, path, inode, ctime_ns)`, `(PACKAGE, name, folders)`."""
 
@@ -399,13 +399,13 @@ def toolchain_in(root: str, target: Target) -> str | None:
     return known[0]
 
 
-def sealed(toolchain: str, looks: Iterable[Look], name: str) -> bytes:
+def sealed(toolchain: str, probes: Iterable[Probe], name: str) -> bytes:
     """The content of a file about a toolchain: a checksum, its name, the digest, the states of the disk."""
-    body = marshal.dumps((FORMAT, name, toolchain, tuple(looks)), 2)  # newer versions write equal values differently
+    body = marshal.dumps((FORMAT, name, toolchain, tuple(probes)), 2)  # newer versions write equal values differently
     return b"%08x" % binascii.crc32(body) + body
 
 
-def unsealed(content: bytes, name: str) -> tuple[str, tuple[Look, ...]] | None:
+def unsealed(content: bytes, name: str) -> tuple[str, tuple[Probe, ...]] | None:
     """The inverse of `sealed`; None if `content` is not that of a file of this name.
 
     Raises:
@@ -414,27 +414,27 @@ def unsealed(content: bytes, name: str) -> tuple[str, tuple[Look, ...]] | None:
     body = memoryview(content)[8:]
     if content[:8] != b"%08x" % binascii.crc32(body):
         return None
-    format_, of, toolchain, looks = marshal.loads(body)
-    return (toolchain, looks) if format_ == FORMAT and of == name else None
+    format_, of, toolchain, probes = marshal.loads(body)
+    return (toolchain, probes) if format_ == FORMAT and of == name else None
 
 
-def are_unchanged(looks: Iterable[Look]) -> bool:
+def are_unchanged(probes: Iterable[Probe]) -> bool:
     """Whether the disk still gives the same answers.
 
     Raises:
         OSError, LookupError, TypeError, ValueError: a file is gone, or has other contents.
     """
-    for look in looks:
-        kind, path = look[0], look[1]
+    for probe in probes:
+        kind, path = probe[0], probe[1]
         if kind == STAMP:
             status = os.stat(path)
-            is_same = (status.st_size, status.st_mtime_ns, status.st_ino) == look[2:]
+            is_same = (status.st_size, status.st_mtime_ns, status.st_ino) == probe[2:]
         elif kind == DATED:
-            is_same = inode_and_ctime(path) == look[2:]
+            is_same = inode_and_ctime(path) == probe[2:]
         elif kind == PACKAGE:
-            is_same = _package_folders(path, tuple(sys.path)) == look[2]
+            is_same = _package_folders(path, tuple(sys.path)) == probe[2]
         else:
-            is_same = answer(kind, path) == look[2]
+            is_same = answer(kind, path) == probe[2]
         if not is_same:
             return False
     return True

@@ -32,7 +32,7 @@ _ALIASES = {
 }
 
 
-def stood_in() -> StandIn | None:
+def torch_stub() -> StandIn | None:
     """The stand-in, if it is in torch's place."""
     torch = sys.modules.get("torch")
     return torch if isinstance(torch, StandIn) else None

@@ -94,7 +94,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 import kjit
 from kjit import env
 from kjit.runtime.op_call import OpLayout, each_tensor, generate_call, read_layout
-from kjit.runtime.stand_in import StandIn, stood_in
+from kjit.runtime.stand_in import StandIn, torch_stub
 
 if TYPE_CHECKING:
     import torch
@@ -183,7 +183,7 @@ def torch_op(
     def decorate(function: Callable[_P, _R]) -> TorchOp[_P, _R]:
         layout = read_layout(function, outputs, mutated)
         namespace, op_name = _split_name(name or _default_name(function), layout)
-        stand_in = stood_in()
+        stand_in = torch_stub()
         if stand_in is not None:
             return cast("TorchOp[_P, _R]", _unregistered(function, f"{namespace}::{op_name}", stand_in))
         require_torch()

@@ -490,7 +490,7 @@ def traced(target: str, source: Path, include: Path) -> dict[str, Any]:
     toolchain = Toolchain.for_target(variant.target)
     Key.of(variant, toolchain)
     os._Environ.__getitem__ = get
-    noted = [look[1] for look in toolchain.looks()]
+    noted = [probe[1] for probe in toolchain.probes()]
     print(json.dumps({{"asked": sorted(asked), "named": sorted(named), "noted": noted,
                        "variables": manifest.variables(target.kind)}}))
     """

@@ -35,7 +35,7 @@ _log = logging.getLogger("kjit")
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Rejection:
     """The rejection of sources by compilers.
 
     Attributes:
@@ -57,7 +57,7 @@ _failures: dict[Hashable, _Failure] = {}
 
 
 def remember(
-    key: Key, toolchain: Toolchain, refusal: Refusal, start: Start, error: CompileError, *, verbose: bool
+    key: Key, toolchain: Toolchain, refusal: Rejection, start: Start, error: CompileError, *, verbose: bool
 ) -> None:
     """Remember an error of a build, unless something that it depends on may have changed since `start`.
 

@@ -46,12 +46,12 @@ def remember(target: Target, store: Store) -> None:
     root = os.fspath(store.root)
     try:
         toolchain = Toolchain.for_target(target)
-        looks = toolchain.looks()
+        probes = toolchain.probes()
         name = manifest.question(target, root)
-        is_young = any(look[0] == manifest.DATED and look[-1] == manifest.YOUNG for look in looks or ())
-        if store.is_shared or looks is None or name is None or is_young or not _is_own_code_known():
+        is_young = any(probe[0] == manifest.DATED and probe[-1] == manifest.YOUNG for probe in probes or ())
+        if store.is_shared or probes is None or name is None or is_young or not _is_own_code_known():
             return
-        _write(root, name, manifest.sealed(toolchain_digest(toolchain), looks, name))
+        _write(root, name, manifest.sealed(toolchain_digest(toolchain), probes, name))
     except (OSError, KjitError) as error:
         # An optimisation only: the next process searches again.
         _log.debug("the toolchain for %s is not kept: %s", target, error)

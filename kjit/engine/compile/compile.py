@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kjit import env
-from kjit.engine.cache.failures import Refusal
+from kjit.engine.cache.failures import Rejection
 from kjit.engine.cache.folders import NO_SPACE
 from kjit.engine.compile import two_halves
 from kjit.engine.compile.build_folder import (
@@ -94,7 +94,7 @@ def compile_variant(
     *,
     verbose: bool = False,
     cancel: threading.Event | None = None,
-    on_refusal: Callable[[Refusal], object] = lambda _: None,
+    on_refusal: Callable[[Rejection], object] = lambda _: None,
     jobs: int = 1,
 ) -> Built:
     """Build `variant` in the folder `staging`.
@@ -156,7 +156,7 @@ def _compile(
     staging: Path,
     verbose: bool,
     cancel: threading.Event | None,
-    on_refusal: Callable[[Refusal], object],
+    on_refusal: Callable[[Rejection], object],
     jobs: int,
 ) -> Built:
     """Like `compile_variant`, with the compilers of `toolchain` only.

@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from kjit.engine.cache.failures import Refusal
+from kjit.engine.cache.failures import Rejection
 from kjit.engine.compile.build_folder import as_listed, read_text
 from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Step, leading_to
@@ -37,7 +37,7 @@ def lasting_refusal(
     broken: list[tuple[Step, str]],
     links: Links,
     ninja_output: str,
-) -> Refusal | None:
+) -> Rejection | None:
     """The files read by compilers that would reject the sources again; None if that is not certain.
 
     Args:
@@ -69,4 +69,4 @@ def lasting_refusal(
     if not all(map(os.path.isabs, files)) or not {*variant.spec.cuda_files, *variant.spec.cpp_files} & files.keys():
         return None
     others = dict.fromkeys(collapse_slashes(path) for step in reading for path in step.reads)
-    return Refusal(tuple(files), tuple(others))
+    return Rejection(tuple(files), tuple(others))

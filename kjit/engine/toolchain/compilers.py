@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 
 from kjit import env
 from kjit.engine.cache.staging import temporary_root
-from kjit.engine.toolchain import looks
+from kjit.engine.toolchain import probes
 from kjit.engine.toolchain.memo import Stamp, is_unchanged, open_memo, stamp
 from kjit.engine.toolchain.options import expand
 from kjit.errors import ToolchainError
@@ -189,10 +189,10 @@ def _named_host() -> tuple[str, Path | None]:
     for variable, text in named:
         if not text:
             continue
-        candidates = [f"{text}/{name}" for name in ("g++", "c++", "clang++")] if looks.is_folder(text) else [text]
+        candidates = [f"{text}/{name}" for name in ("g++", "c++", "clang++")] if probes.is_folder(text) else [text]
         found = next(filter(None, map(_which_compiler, candidates)), None)
         if found is None:
-            what = "a folder without a C++ compiler" if looks.is_folder(text) else "not an executable file"
+            what = "a folder without a C++ compiler" if probes.is_folder(text) else "not an executable file"
             raise ToolchainError(
                 f"{variable} names '{text}' as nvcc's host compiler, which is {what}.",
                 hint=f"correct {variable}, or unset it",
@@ -280,7 +280,7 @@ def _programs_behind(path: Path, inside: tuple[Path, ...] = ()) -> list[str] | N
     match = _PASSES_ON.fullmatch(script)
     if match is None or path in inside or os.environ.get("BASH_ENV"):  # a shell reads the file of that name first
         return None
-    programs = list(filter(None, map(looks.which, match["words"].decode().split(" "))))
+    programs = list(filter(None, map(probes.which, match["words"].decode().split(" "))))
     further = [_programs_behind(Path(program), (*inside, path)) for program in programs]
     if not programs or None in further:
         return None
@@ -302,7 +302,7 @@ def _commands_of(path: Path) -> list[str]:
 
 def _stamps_of(programs: list[str]) -> tuple[Stamp, ...]:
     """The stamps of existing programs, named by path or found on PATH."""
-    found = (program if os.path.isabs(program) else looks.which(program) for program in dict.fromkeys(programs))
+    found = (program if os.path.isabs(program) else probes.which(program) for program in dict.fromkeys(programs))
     stamps = []
     for program in found:
         with contextlib.suppress(OSError):
@@ -344,7 +344,7 @@ def _named_cxx(named: str) -> Path:
         _refuse_for_c(named, found)
         return found
     first, *arguments = named.split()
-    if arguments and (os.sep not in first or looks.which(first) is not None):
+    if arguments and (os.sep not in first or probes.which(first) is not None):
         raise ToolchainError(
             f"CXX is '{named}', a program with arguments; kjit needs the path of one program.",
             hint=f"name the compiler alone; flags go into the op's extra_cflags, ccache into {env.COMPILER_LAUNCHER}",
@@ -372,11 +372,11 @@ def _which_compiler(name: str) -> Path | None:
 
     The size and time of a cache do not identify that compiler in a key.
     """
-    found = looks.which(name)
+    found = probes.which(name)
     if found is None or Path(found).resolve().name not in _CACHING_WRAPPERS:
         return None if found is None else Path(os.path.abspath(found))
     for folder in os.get_exec_path():
-        candidate = looks.which(os.path.basename(name), path=folder)
+        candidate = probes.which(os.path.basename(name), path=folder)
         if candidate is not None and Path(candidate).resolve().name not in _CACHING_WRAPPERS:
             return Path(os.path.abspath(candidate))
     return None

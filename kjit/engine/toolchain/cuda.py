@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from kjit import env
-from kjit.engine.toolchain import looks
+from kjit.engine.toolchain import probes
 from kjit.engine.toolchain.compilers import Compiler, inspect
 from kjit.engine.toolchain.memo import Stamp, open_memo, stamp
 from kjit.errors import ToolchainError
@@ -155,11 +155,11 @@ def search_headers() -> tuple[CudaHeaders | None, str]:
     lacking = ""
     for home, origin in homes():
         include_dirs = header_folders(home)
-        missing = [name for name in SIMULATED_HEADERS if not any(looks.is_file(each / name) for each in include_dirs)]
+        missing = [name for name in SIMULATED_HEADERS if not any(probes.is_file(each / name) for each in include_dirs)]
         if not include_dirs:
             continue
         parts = [include_dirs[0] / name for name in ("cuda_runtime_api.h", "cuda_fp16.hpp")]
-        stamps = tuple(stamp(part) for part in parts if looks.exists(part))
+        stamps = tuple(stamp(part) for part in parts if probes.exists(part))
         if not missing:
             return CudaHeaders(home, include_dirs, origin, stamps), ""
         if any(name in _HEADERS_OF_RUNTIME for name in missing):
@@ -178,7 +178,7 @@ def find_cuda() -> CudaToolkit:
             is too old.
     """
     for home, origin in homes():
-        if looks.is_file(home / "bin" / "nvcc"):
+        if probes.is_file(home / "bin" / "nvcc"):
             return _toolkit(home, origin)
     try:
         if env.cuda_compiler() == "nvcc":
@@ -211,7 +211,7 @@ def homes() -> Iterator[tuple[Path, Origin]]:
         return
     yield from ((home, "PyPI wheels") for home in wheel_homes())
     yield from ((home, "PyPI wheels") for home in header_homes())
-    if (on_path := looks.which("nvcc")) is not None:
+    if (on_path := probes.which("nvcc")) is not None:
         # It may be a link.
         places = [path.parent.parent for path in (Path(os.path.abspath(on_path)), Path(on_path).resolve())]
         yield next(filter(header_folders, places), places[0]), "PATH"
@@ -231,11 +231,11 @@ def header_homes() -> list[Path]:
 def _wheel_folders(part: str) -> list[Path]:
     homes = [
         Path(location, name)
-        for location in looks.package_folders("nvidia")
-        if looks.is_folder(location)
+        for location in probes.package_folders("nvidia")
+        if probes.is_folder(location)
         # Not Path.glob, which takes longer at the first load of a process than everything else here.
-        for name in looks.names_in(location)
-        if re.match(r"cu\d", name) and looks.is_file(f"{location}/{name}/{part}")
+        for name in probes.names_in(location)
+        if re.match(r"cu\d", name) and probes.is_file(f"{location}/{name}/{part}")
     ]
     return sorted(homes, key=lambda home: int(re.sub(r"\D", "", home.name) or 0), reverse=True)
 
@@ -269,7 +269,7 @@ def check_wheels(home: Path) -> None:
 def wheel_versions(home: Path) -> dict[str, str]:
     """The versions of the CUDA packages installed next to `home` (`.../site-packages/nvidia/cu13`), by name."""
     try:
-        folders = looks.names_in(home.parent.parent)
+        folders = probes.names_in(home.parent.parent)
     except OSError:
         return {}
     matches = [match for match in map(re.compile(r"(nvidia_\w+)-(.+)\.dist-info").fullmatch, folders) if match]
@@ -287,7 +287,7 @@ def _toolkit(home: Path, origin: Origin) -> CudaToolkit:
     include_dirs = header_folders(home)
     cudart = cudart_in(home)
     lacking = [] if include_dirs else ["headers (include/cuda_runtime.h)"]
-    lacking += [part for part in ("bin/ptxas", "nvvm/bin/cicc") if not looks.is_file(home / part)]
+    lacking += [part for part in ("bin/ptxas", "nvvm/bin/cicc") if not probes.is_file(home / part)]
     if cudart is None or lacking:
         raise ToolchainError(
             f"The CUDA in '{home}' has no {(*lacking, 'runtime library (libcudart.so)')[0]}.",
@@ -296,15 +296,15 @@ def _toolkit(home: Path, origin: Origin) -> CudaToolkit:
             else f"reinstall it, or {INSTALL_CUDA}",
         )
     parts = (home / "bin" / "ptxas", home / "nvvm" / "bin" / "cicc", include_dirs[0] / "cuda_runtime_api.h", cudart)
-    stamps = tuple(stamp(part) for part in parts if looks.exists(part))
+    stamps = tuple(stamp(part) for part in parts if probes.exists(part))
     return CudaToolkit(home, compiler, origin, include_dirs, cudart.parent, cudart, stamps)
 
 
 def header_folders(home: Path) -> tuple[Path, ...]:
     """The header folders of the CUDA in `home`; none if there are none."""
     for folder in (home / "include", *_target_dirs(home, "include")):
-        if looks.is_file(folder / "cuda_runtime.h"):
-            return (folder, folder / "cccl") if looks.is_folder(folder / "cccl") else (folder,)
+        if probes.is_file(folder / "cuda_runtime.h"):
+            return (folder, folder / "cccl") if probes.is_folder(folder / "cccl") else (folder,)
     return ()
 
 
@@ -318,11 +318,11 @@ def _target_dirs(home: Path, name: str) -> list[Path]:
 def cudart_in(home: Path) -> Path | None:
     """The runtime library of the CUDA in `home`."""
     for folder in (home / "lib64", home / "lib", *_target_dirs(home, "lib")):
-        if looks.exists(folder / "libcudart.so"):
+        if probes.exists(folder / "libcudart.so"):
             return folder / "libcudart.so"
         try:
             # Not Path.glob: see `_wheel_folders`.
-            versioned = [name for name in sorted(looks.names_in(folder), key=len) if name.startswith("libcudart.so.")]
+            versioned = [name for name in sorted(probes.names_in(folder), key=len) if name.startswith("libcudart.so.")]
         except OSError:
             continue
         if versioned:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from kjit.engine.toolchain import looks
+from kjit.engine.toolchain import probes
 from kjit.engine.toolchain.cuda import DEFAULT_HOME, homes, named_home
 from kjit.errors import KjitError, ToolchainError
 
@@ -46,7 +46,7 @@ def find_tool(name: Tool) -> Path:
 def _places(name: str) -> Iterator[Path]:
     if (named := named_home()) is not None:
         yield from _in_home(named[0], name)
-    for folder in looks.package_folders("nvidia"):
+    for folder in probes.package_folders("nvidia"):
         for home in sorted(Path(folder).glob("cu[0-9]*"), key=_number, reverse=True):
             yield from _in_home(home, name)
     found = shutil.which(name)
@@ -54,7 +54,7 @@ def _places(name: str) -> Iterator[Path]:
         yield Path(found)
     for home, _ in homes():
         yield from _in_home(home, name)
-    for folder in looks.package_folders("triton"):
+    for folder in probes.package_folders("triton"):
         yield Path(folder, "backends", "nvidia", "bin", name)
     yield from _in_home(DEFAULT_HOME, name)
     if name == "ncu":

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kjit import env
 from kjit.engine.cache.folders import make_private, read_own
-from kjit.engine.toolchain import looks
+from kjit.engine.toolchain import probes
 from kjit.runtime import LAYOUT
 
 _FORMAT = 1
@@ -35,7 +35,7 @@ def stamp(path: Path) -> Stamp:
     Raises:
         OSError: it is not there.
     """
-    stat = looks.status(path)
+    stat = probes.status(path)
     return (str(path), stat.st_size, stat.st_mtime_ns)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kjit.engine.toolchain import cuda, looks
+from kjit.engine.toolchain import cuda, probes
 from kjit.engine.toolchain.compilers import Compiler, ask
 from kjit.engine.toolchain.cuda import CudaToolkit, NoCudaError
 from kjit.engine.toolchain.memo import Stamp, open_memo, stamp
@@ -88,7 +88,7 @@ class Nvrtc:
     def build(self) -> int:
         """The third part of its version, from the name of its package beside it; 0 if there is none."""
         for parent in self.library.parents[:5]:
-            for name in looks.names_in(parent):
+            for name in probes.names_in(parent):
                 if (found := _PACKAGE.fullmatch(name)) is not None and (int(found[1]), int(found[2])) == self.version:
                     return int(found[3])
         return 0
@@ -135,9 +135,9 @@ def find_nvrtc(version: tuple[int, int], folders: Iterable[Path], host: Compiler
 
 
 def _in(folder: Path) -> Iterator[Nvrtc]:
-    if not looks.is_folder(folder):
+    if not probes.is_folder(folder):
         return
-    names = set(looks.names_in(folder))
+    names = set(probes.names_in(folder))
     for name in sorted(names):
         match = _BUILTINS.fullmatch(name)
         if match is not None and f"libnvrtc.so.{match[1]}" in names:
@@ -147,7 +147,7 @@ def _in(folder: Path) -> Iterator[Nvrtc]:
 
 def _wheel_folders() -> list[Path]:
     """The library folders of the wheels: of CUDA 13, and of CUDA 12, where each package has its own."""
-    locations = looks.package_folders("nvidia")
+    locations = probes.package_folders("nvidia")
     return [*(home / "lib" for home in cuda.header_homes()), *(Path(each, "cuda_nvrtc", "lib") for each in locations)]
 
 

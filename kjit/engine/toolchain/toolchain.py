@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from kjit import env
-from kjit.engine.toolchain import looks
+from kjit.engine.toolchain import probes
 from kjit.engine.toolchain.archs import check_arch
 from kjit.engine.toolchain.compilers import Compiler, find_cxx, find_host_cxx
 from kjit.engine.toolchain.cuda import CudaHeaders, CudaToolkit, find_cuda, find_cuda_headers
@@ -24,7 +24,7 @@ from kjit.engine.toolchain.memo import Stamp, is_unchanged
 from kjit.engine.toolchain.nvrtc import Nvrtc, find_nvrtc
 from kjit.errors import ToolchainError
 from kjit.runtime import cpu_identity
-from kjit.runtime.manifest import COMPILER_ENVIRONMENT, NVCC_ENVIRONMENT, NVCC_FLAGS, Look, variables
+from kjit.runtime.manifest import COMPILER_ENVIRONMENT, NVCC_ENVIRONMENT, NVCC_FLAGS, Probe, variables
 from kjit.spec import Target
 
 _log = logging.getLogger("kjit")
@@ -72,7 +72,7 @@ class Toolchain:
             toolchain, _, _ = _discover(target, values)
         return toolchain
 
-    def looks(self) -> tuple[Look, ...] | None:
+    def probes(self) -> tuple[Probe, ...] | None:
         """The queries of the file system, with answers, that found this; None if it depends on more than the file
         system, or the environment has changed since."""
         if self.cxx.may_change or self.cxx.variables:
@@ -164,10 +164,10 @@ class Toolchain:
 
 
 @lru_cache(maxsize=64)
-def _discover(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain, tuple[Stamp, ...], tuple[Look, ...]]:
+def _discover(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain, tuple[Stamp, ...], tuple[Probe, ...]]:
     """The toolchain for `target` with these values of `variables`, the files that it depends on, and the questions to
     the disk."""
-    with looks.noted() as taken:
+    with probes.noted() as taken:
         toolchain, stamps = _discover_now(target, values)
     return toolchain, stamps, tuple(dict.fromkeys(taken))
 

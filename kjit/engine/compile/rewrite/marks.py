@@ -15,7 +15,7 @@ SIDES = ("__global__", "__device__", "__host__")
 _MARK = re.compile(r"\b__(?:global|device|host)__\b|(?<!::)\b__noinline__\b")
 
 
-def take_marks(code: list[Token]) -> list[tuple[Token, str]]:
+def strip_marks(code: list[Token]) -> list[tuple[Token, str]]:
     """Remove the marks from the op's own code, and set `in_kernel` of the tokens in kernels.
 
     Returns:
@@ -52,7 +52,7 @@ def take_marks(code: list[Token]) -> list[tuple[Token, str]]:
     return found
 
 
-def take_marks_of_others(others: list[Token]) -> None:
+def strip_marks_of_others(others: list[Token]) -> None:
     """Remove the marks from files that are not the op's own."""
     depth = 0
     is_open = False

@@ -41,7 +41,7 @@ if not __package__:  # as a program
 from kjit.engine.compile.rewrite.assembly import rewrite_assembly
 from kjit.engine.compile.rewrite.device_branches import mentions_architecture, merge
 from kjit.engine.compile.rewrite.launches import rewrite_launches
-from kjit.engine.compile.rewrite.marks import take_marks, take_marks_of_others
+from kjit.engine.compile.rewrite.marks import strip_marks, strip_marks_of_others
 from kjit.engine.compile.rewrite.shared_memory import rewrite_shared_memory
 from kjit.engine.compile.rewrite.tokens import (
     CLOSE,
@@ -68,8 +68,8 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     tokens = list(_tokens(unit))
     own = [token for token in tokens if token.is_code]
     refusals += refuse_undefined(own)
-    bounds = take_marks(own)
-    take_marks_of_others([token for token in tokens if token.kind == "other"])
+    bounds = strip_marks(own)
+    strip_marks_of_others([token for token in tokens if token.kind == "other"])
     code = [token for token in tokens if token.is_code and token.text]
     rewrite_assembly(code)
     refusals += refuse_code(code)

@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kjit.runtime import manifest
-from kjit.runtime.manifest import Look
+from kjit.runtime.manifest import Probe
 
 _notes = threading.local()
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[list[Look]]:
+def noted() -> Iterator[list[Probe]]:
     """The questions of this thread inside the `with`, and their answers."""
-    before: list[Look] | None = getattr(_notes, "taken", None)
-    taken: list[Look] = []
+    before: list[Probe] | None = getattr(_notes, "taken", None)
+    taken: list[Probe] = []
     _notes.taken = taken
     try:
         yield taken
@@ -33,11 +33,11 @@ def noted() -> Iterator[list[Look]]:
             before += taken
 
 
-def note(*looks: Look) -> None:
+def note(*probes: Probe) -> None:
     """Record a question that was asked elsewhere."""
-    taken: list[Look] | None = getattr(_notes, "taken", None)
+    taken: list[Probe] | None = getattr(_notes, "taken", None)
     if taken is not None:
-        taken += looks
+        taken += probes
 
 
 def _ask(kind: int, path: Path | str) -> bool:
