@@ -94,15 +94,12 @@ def test_a_folder_that_the_locale_cannot_name_is_built_in_and_cached_in(
     assert "'oops'" in load_anew(spec, **_ASCII, KJIT_CACHE_DIR=str(cache)).stdout
 
 
-def test_what_the_locale_cannot_print_is_printed_as_bytes_of_a_path_and_escapes_of_a_text() -> None:
-    script = (
-        "import sys; from kjit import cli; from kjit.cli import console; cli._print_anything();"
-        "console.say(sys.argv[1] + ' \\u2026')"
-    )
+def test_what_the_locale_cannot_print_is_escaped(tmp_path: Path) -> None:
+    environment = {**os.environ, **_ASCII, "KJIT_CACHE_DIR": str(tmp_path / "gr\u00fcn")}
     done = subprocess.run(
-        [sys.executable, "-c", script, "gr\u00fcn"], env={**os.environ, **_ASCII}, capture_output=True, check=False
+        [sys.executable, "-m", "kjit", "cache", "path"], env=environment, capture_output=True, check=True
     )
-    assert done.stdout == "gr\u00fcn \\u2026\n".encode(), done.stderr
+    assert done.stdout == f"{tmp_path}/gr\\udcc3\\udcbcn\n".encode()
 
 
 @pytest.mark.parametrize("command", [["cache", "path"], ["--help"]])

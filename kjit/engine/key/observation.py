@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kjit.engine.key.headers import LOCAL_INCLUDE, PACKAGES_INCLUDE, SEPARATOR, columns, watch
+from kjit.engine.key.include_names import Names, definitions_in, directives_in, names_in
 from kjit.engine.key.key import Key
-from kjit.engine.key.names import Names, definitions_in, directives_in, names_in
 from kjit.engine.key.paths import collapse_slashes
 from kjit.engine.key.system_headers import SystemFolders, searched_folders
 from kjit.engine.toolchain.locations import kjit_include

@@ -1,4 +1,4 @@
-"""kjit.engine.key.names: names in sources that may refer to a file which does not exist yet."""
+"""kjit.engine.key.include_names: names in sources that may refer to a file which does not exist yet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.key.names import Names, definitions_in, directives_in, names_in
+from kjit.engine.key.include_names import Names, definitions_in, directives_in, names_in
 
 # Each legal way to ask for `late.h`, and whether the text contains the name.
 FORMS = {
