@@ -97,7 +97,7 @@ def evict(added: Artifact) -> tuple[float, float]:
     """Make room for `added`, as its publication does; the elapsed and the CPU time."""
     store = Store.open()
     before, began = time.process_time(), time.perf_counter()
-    make_room(store, store.layout / "size", added)
+    make_room(store, added)
     return time.perf_counter() - began, time.process_time() - before
 
 
