@@ -59,8 +59,8 @@ def build_all(
     Ctrl-C.
 
     Args:
-        jobs: the maximum number of units to compile in parallel; the default is that of `parallel_jobs`. Free memory
-            may allow fewer.
+        jobs: the maximum number of commands that run in parallel; the default is that of `most_jobs`. Free memory may
+            allow fewer.
         on_event: called with each event, one at a time, from any thread.
         verbose: put the compilers' whole output into errors' messages.
         must_last: the artifacts must outlive this process.

@@ -120,6 +120,25 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
+def digest_of_file(path: str, status: os.stat_result, *, is_settled: bool) -> str:
+    """The hash of a file, read once per process while its status stays the same.
+
+    Args:
+        is_settled: whether its times are old enough to show a later change; if not, it is read each time.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not is_settled:
+        return digest(read_file(path)[0])
+    return _digest_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _digest_once(path: str, *_as_it_was: int) -> str:
+    return digest(read_file(path)[0])
+
+
 @lru_cache(maxsize=1)
 def tvm_ffi_home() -> str | None:
     """The folder of the package tvm_ffi; None if it is not installed."""

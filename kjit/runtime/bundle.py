@@ -39,9 +39,9 @@ from kjit import env
 from kjit.runtime import (
     cpu_features,
     digest,
+    digest_of_file,
     numbers_of,
     own_users,
-    read_file,
     read_library,
     tvm_ffi_home,
     tvm_ffi_version,
@@ -315,10 +315,16 @@ def include_folders_of(spec: Spec) -> list[str]:
     return [*spec.extra_include_paths, *_flags(spec.extra_cflags, "c++")[1], *_flags(spec.extra_cuda_cflags, "nvcc")[1]]
 
 
+# The beginnings of flags that may add folders to search, directly or in a list or a file. Only those need the table of
+# options, whose import would cost a process that loads a kernel some milliseconds.
+_MAY_NAME_FOLDERS = ("-I", "-L", "-X", "-Wp", "-c", "-i", "-o", "--", "@")
+_OF_NVCC = ("--expt-", "--use_fast_math")
+
+
 def _flags(words: tuple[str, ...], dialect: Literal["c++", "nvcc"]) -> tuple[list[str], list[str]]:
     """Flags without search paths, and the include folders among these."""
-    if not words:
-        return [], []
+    if not any(word.startswith(_MAY_NAME_FOLDERS) and not word.startswith(_OF_NVCC) for word in words):
+        return list(words), []
     from kjit.engine.key.flags import include_folders, without_folders
     from kjit.engine.key.paths import collapse_slashes
 
@@ -339,16 +345,9 @@ def _digest_of(path: str) -> str | None:
     """The hash of a file; None if it does not exist. It is read again when it may have changed."""
     try:
         status = os.stat(path)
-        if status.st_ctime_ns >= time.time_ns() - _SETTLING_NS:
-            return digest(read_file(path)[0])
-        return _digest_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
+        return digest_of_file(path, status, is_settled=status.st_ctime_ns < time.time_ns() - _SETTLING_NS)
     except OSError:
         return None
-
-
-@lru_cache(maxsize=4096)
-def _digest_once(path: str, *_as_it_was: int) -> str:
-    return digest(read_file(path)[0])
 
 
 def digest_of(document: object) -> str:

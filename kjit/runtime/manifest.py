@@ -37,6 +37,7 @@ from kjit.runtime import (
     LAYOUT,
     cpu_identity,
     digest,
+    digest_of_file,
     own_users,
     read_file,
     read_library,
@@ -88,6 +89,9 @@ ABSENT = -1
 YOUNG = 0
 """Replaces a time that cannot distinguish two versions of a file."""
 _SETTLING_NS = 2_000_000_000
+
+# The errors of a file that is missing, cannot be read, or has another format.
+_UNFIT = (OSError, EOFError, LookupError, RecursionError, TypeError, ValueError)
 
 # The kinds of questions to the disk.
 FILE, FOLDER_THERE, THERE, PROGRAM, STAMP, DATED, PACKAGE = range(7)
@@ -210,8 +214,8 @@ def find(variant: Variant, root: str) -> str | None:
     """
     try:
         return _find(variant, root)
-    except (OSError, EOFError, LookupError, RecursionError, TypeError, ValueError):
-        return None  # a file is missing or cannot be read, or has another format
+    except _UNFIT:
+        return None
 
 
 def library_in(folder: str) -> str:
@@ -236,19 +240,31 @@ def _find(variant: Variant, root: str) -> str | None:
         return None
     for name in os.listdir(folder):
         artifact = f"{folder}/{name}"
-        content, status = read_file(f"{artifact}/{RECORD}", os.O_NOFOLLOW)
-        if weakness(os.lstat(artifact), owners) is not None or weakness(status, owners) is not None:
-            continue
-        lines = intact_lines(content)
-        summary = json.loads(lines[0])
-        if summary["format"] != FORMAT or summary["key1"] != key or not reads_on(lines[1]).is_as_recorded():
-            continue
-        library = read_library(f"{artifact}/{spec.name}.so", os.O_NOFOLLOW)
-        if library.difference(summary) is None and weakness(library.status, owners) is None:
-            if abs(time.time() - status.st_mtime) > LAST_USE_STEP_S:
-                note_use(artifact)
-            return artifact
+        with contextlib.suppress(*_UNFIT):  # another one may serve
+            if _serves(artifact, key, spec.name, owners):
+                return artifact
     return None
+
+
+def _serves(artifact: str, key: str, op: str, owners: tuple[int, ...]) -> bool:
+    """Whether an artifact is intact and up to date by times; its use is noted.
+
+    Raises:
+        one of `_UNFIT`: a file is missing or cannot be read, or has another format.
+    """
+    content, status = read_file(f"{artifact}/{RECORD}", os.O_NOFOLLOW)
+    if weakness(os.lstat(artifact), owners) is not None or weakness(status, owners) is not None:
+        return False
+    lines = intact_lines(content)
+    summary = json.loads(lines[0])
+    if summary["format"] != FORMAT or summary["key1"] != key or not reads_on(lines[1]).is_as_recorded():
+        return False
+    library = read_library(f"{artifact}/{op}.so", os.O_NOFOLLOW)
+    if library.difference(summary) is not None or weakness(library.status, owners) is not None:
+        return False
+    if abs(time.time() - status.st_mtime) > LAST_USE_STEP_S:
+        note_use(artifact)
+    return True
 
 
 def intact_lines(content: bytes) -> list[bytes]:
@@ -337,15 +353,8 @@ class Reads:
 
 
 def digest_of(path: str, status: os.stat_result) -> str:
-    """The digest of a file, read once per process while its status stays the same, unless that is too recent."""
-    if settled_ctime(status.st_ctime_ns) == YOUNG:
-        return digest(read_file(path)[0])
-    return _digest_once(path, status.st_size, status.st_ino, status.st_ctime_ns)
-
-
-@lru_cache(maxsize=4096)
-def _digest_once(path: str, *_as_it_was: int) -> str:
-    return digest(read_file(path)[0])
+    """The hash of a file with this status."""
+    return digest_of_file(path, status, is_settled=settled_ctime(status.st_ctime_ns) != YOUNG)
 
 
 @lru_cache(maxsize=256)

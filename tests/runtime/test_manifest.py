@@ -158,6 +158,16 @@ class TestWhatIsFound:
         assert op.find() is not None
         assert time.time() - record.stat().st_mtime < 60
 
+    @pytest.mark.parametrize("content", [None, b"garbage"])
+    def test_one_that_is_broken_beside_it_changes_nothing(self, op: Op, content: bytes | None) -> None:
+        found = op.derive()
+        for name in ("0" * 32, "f" * 32):  # before and after it, in whatever order they are listed
+            broken = Path(found).with_name(name)
+            broken.mkdir(mode=0o700)
+            if content is not None:
+                (broken / manifest.RECORD).write_bytes(content)
+        assert op.find() == found
+
     def test_a_clock_that_was_set_back_changes_nothing(self, op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "time_ns", lambda: 1)
         assert op.find() == op.derive()

@@ -66,12 +66,6 @@ _log = logging.getLogger("kjit")
 _labels: dict[str, str] = {}
 
 
-# The name `<key2>` of the last hit in the folder of an op. Most variants of an op read the same headers and so have the
-# same `<key2>`, and opening a file is faster than listing its folder.
-_likely_names: dict[str, str] = {}
-_LIKELY_NAMES_KEPT = 1024
-
-
 @dataclass(frozen=True)
 class Lookup:
     """The result of `find`: an artifact, or the reason why there is none.
@@ -218,9 +212,6 @@ class Store(Contents):
             self._refuse_unsafe_above(folder)
         elif (refusal := self._refusal(folder)) is not None:
             return Lookup(None, refusal)
-        likely = _likely_names.get(os.path.dirname(folder))
-        if likely is not None and isinstance(found := self._check(f"{folder}/{likely}", key), Artifact):
-            return Lookup(found, "")
         try:
             names = os.listdir(folder)
         except FileNotFoundError:
@@ -231,9 +222,6 @@ class Store(Contents):
         for name in names:
             found = self._check(f"{folder}/{name}", key)
             if isinstance(found, Artifact):
-                if len(_likely_names) >= _LIKELY_NAMES_KEPT:
-                    _likely_names.clear()
-                _likely_names[os.path.dirname(folder)] = name
                 return Lookup(found, "")
             # The reason for one of several unsuitable artifacts is reported; damage takes precedence.
             reason = found if not reason or found.startswith((DAMAGED, UNTRUSTED)) else reason

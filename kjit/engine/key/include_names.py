@@ -89,7 +89,8 @@ def _goes_on(line: bytes) -> bool:
     """Whether a comment begins in a line and does not end there."""
     if b"/*" not in line:
         return False
-    return any(match[0][:2] == b"/*" and match[0][-2:] != b"*/" for match in _COMMENT_OR_TEXT.finditer(line))
+    comments = (match[0][2:] for match in _COMMENT_OR_TEXT.finditer(line) if match[0][:2] == b"/*")
+    return any(not comment.endswith(b"*/") for comment in comments)
 
 
 def _blank(match: re.Match[bytes]) -> bytes:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.key.flags import files_of_options, for_host_compiler, include_folders, without_folders
-from kjit.engine.toolchain.options import Dialect, expand, parse
+from kjit.engine.toolchain.options import OPTIONS, Dialect, expand, parse
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.runtime import bundle
 from kjit.spec import Target
 
 # Each way to name the folder IN, in which headers are looked for.
@@ -163,3 +164,28 @@ def test_what_nvcc_calls_otherwise_is_handed_to_the_host_compiler_by_its_own_nam
         *("-include", "/a.h", "-include", "/b.h", "-isystem", "/in", "-I", "/in", "-D", "X=1"),
         *("-std=c++20", "-O3", "-g", "-I/one", "-I/two"),
     ]
+
+
+SEARCHING = ("headers", "prefix", "suffix", "libraries", "options", "list", "passed on")
+
+
+def test_bundles_know_how_flags_begin_that_may_add_folders() -> None:
+    names = [name for each in OPTIONS.values() for name, option in each.items() if option.meaning in SEARCHING]
+    assert "-I" in names and "--compiler-options" in names
+    assert [name for name in names if not name.startswith(bundle._MAY_NAME_FOLDERS)] == []
+    assert [name for name in names if name.startswith(bundle._OF_NVCC)] == []
+
+
+@pytest.mark.parametrize("dialect", ["c++", "nvcc"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-O3", "-DNDEBUG", "-DX=1,2", "-U_FORTIFY_SOURCE", "-std=c++17", "-fopenmp", "-mavx2"),
+        ("-isystem", "/torch/include", "-I/usr/include/python3.12", "-O2"),
+        ("-Wl,-z,undefs", "-L/torch/lib", "-lc10", "-Wl,-rpath,/lib"),
+        ("--expt-relaxed-constexpr", "--use_fast_math", "-use_fast_math", "-lineinfo", "-D", "X", "a.o"),
+        ("-Xcompiler=-I/inc", "-Wp,-I/inc", "-iprefix", "/a", "-iwithprefix", "b"),
+    ],
+)
+def test_what_bundles_read_by_themselves_is_read_so(words: tuple[str, ...], dialect: Dialect) -> None:
+    assert bundle._flags(words, dialect) == (without_folders(words, dialect), list(include_folders(words, dialect)))

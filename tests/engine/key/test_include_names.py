@@ -16,6 +16,7 @@ FORMS = {
     "next": ("#if defined(__has_include_next) && __has_include_next(<late.h>)", True),
     "on the next line": ('#if __has_include \\\n  ("late.h")', True),
     "with a comment inside": ('#if __has_include/* one */(/* two */"late.h")', True),
+    "after a comment of two lines": ('#if /*/\n  */ __has_include("late.h")', True),
     "with a digraph": ('%:if __has_include("late.h")', True),
     "by an alias": ('#define ASK __has_include\n#if ASK("late.h")', True),
     "by a macro with a parameter": ('#define ASK(x) __has_include(x)\n#if ASK("late.h")', True),
