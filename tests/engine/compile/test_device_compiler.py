@@ -12,9 +12,7 @@ from kjit.engine.compile.kernels_object import _sections, kernels_of
 from kjit.engine.diagnostics.printed import parse_resources
 from kjit.engine.toolchain import build_flags
 from kjit.engine.toolchain.nvrtc import Nvrtc
-from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import ToolchainError
-from kjit.spec import CudaArch, Target
+from kjit.spec import CudaArch
 
 UNIT = """# 1 "op.cu"
 template <int kCount>
@@ -27,17 +25,6 @@ template __attribute__((global)) void sum<8>(const float*, float*, int);
 template __attribute__((global)) void sum<100>(const float*, float*, int);
 """
 OPTIONS = build_flags._nvrtc_options(None, CudaArch.parse("9.0"))
-
-
-@pytest.fixture(scope="module")
-def nvrtc() -> Nvrtc:
-    try:
-        found = Toolchain.for_target(Target.cuda("9.0")).nvrtc
-    except ToolchainError as error:
-        pytest.skip(str(error))
-    if found is None:
-        pytest.skip("NVRTC is not here")
-    return found
 
 
 def compile_half(nvrtc: Nvrtc, folder: Path, threads: int) -> tuple[str, bytes]:

@@ -6,21 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from kjit.engine.compile import start_helper
 from kjit.engine.compile.helper import VARIABLE
 from kjit.engine.toolchain import build_flags
 from kjit.engine.toolchain.nvrtc import Nvrtc, command_of
-from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import ToolchainError
-from kjit.spec import CudaArch, Target
+from kjit.spec import CudaArch
 
-_PATIENCE_S = 30.0
 # The helper starts without NVRTC, too: commands report what is missing.
 NONE = Nvrtc(Path("/no/libnvrtc.so.13"), Path("/no/libnvrtc-builtins.so.13.0"), (13, 0), ())
 HEADER = "".join(f"__attribute__((device)) inline int function_{i}(int x) {{ return x + {i}; }}\n" for i in range(3000))
@@ -37,24 +34,6 @@ def _ended() -> Iterator[None]:
     start_helper.end()
     yield
     start_helper.end()
-
-
-@pytest.fixture
-def nvrtc() -> Nvrtc:
-    try:
-        found = Toolchain.for_target(Target.cuda("9.0")).nvrtc
-    except ToolchainError as error:
-        pytest.skip(str(error))
-    if found is None:
-        pytest.skip("NVRTC is not here")
-    return found
-
-
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def pid() -> int:

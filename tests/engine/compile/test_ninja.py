@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from waiting import wait_until
 
 from kjit.engine.builder import build
 from kjit.engine.cache.store import Store
@@ -33,7 +34,6 @@ WriteOp = Callable[..., Spec]
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc, by which processes are found")
 
 _MARK = "KJIT_TEST_BUILD"
-_PATIENCE_S = 30.0
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 _BUILD = """
@@ -88,13 +88,6 @@ def running(mark: str) -> dict[int, str]:
         except OSError:
             continue  # ended meanwhile, or somebody else's
     return found
-
-
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
