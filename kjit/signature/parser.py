@@ -98,7 +98,8 @@ def _tensor(part: Part, type_: ast.Subscript) -> Tensor:
             hint = f"{name}: {'mut ' * ('mut' in part.words)}list[T[...]]"
             raise part.error(type_.slice, "a tensor in a list has a dtype and a shape.", hint)
         inside = type_.slice
-    dtype, shape = _dtype(part, inside), _shape(part, inside)
+    dtype = _dtype(part, inside)
+    shape = _shape(part, inside, dtype)
     tensor = Tensor(name, dtype, shape, "mut" in part.words, False, part.column, part.strided, listed)
     if part.strided and (listed or ELLIPSIS in shape or not shape):
         reason = f"strides belong to the named dimensions of one tensor, and '{name}' has none."
@@ -201,12 +202,17 @@ def _no_type(part: Part, node: ast.expr) -> SignatureError:
     return part.error(node, reason, hint)
 
 
-def _shape(part: Part, tensor: ast.Subscript) -> tuple[Dimension, ...]:
+def _shape(part: Part, tensor: ast.Subscript, dtype: DType | str) -> tuple[Dimension, ...]:
     dimensions: list[Dimension] = []
+    nbytes = dtype.bytes if isinstance(dtype, DType) else 1
     for node in tensor.slice.elts if isinstance(tensor.slice, ast.Tuple) else [tensor.slice]:
         dimension = _dimension(part, node)
         if dimension == ELLIPSIS and ELLIPSIS in dimensions:
             raise part.error(node, "'...' appears twice in one shape.", "for example: T[..., D]")
+        nbytes *= dimension if isinstance(dimension, int) else 1
+        if nbytes not in INT64:
+            reason = f"a tensor of these sizes has {nbytes} bytes or more, and {INT64[-1]} are the most."
+            raise part.error(node, reason, f"leave a dimension open, by a name: {dtype}[N]")
         dimensions.append(dimension)
     return tuple(dimensions)
 

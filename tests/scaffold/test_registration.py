@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from drawn import ANY_SHAPES
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from registered import register
 
@@ -38,6 +38,7 @@ def test_an_op_has_at_most_64_parameters_and_outputs(tmp_path: Path, inputs: int
     counts=st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(1, 3)) | st.just((2, 58, 2)),
     shape=ANY_SHAPES.filter(bool),
 )
+@example(defaults=[], counts=(1, 0, 1), shape=(2**32, 2**31))
 def test_what_is_read_pytorch_takes_as_an_op(
     tmp_path: Path, defaults: list[float | int], counts: tuple[int, int, int], shape: tuple[str | int, ...]
 ) -> None:
