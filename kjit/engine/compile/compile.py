@@ -28,13 +28,12 @@ from kjit.engine.compile.build_folder import (
     keep_support,
     plain_root,
     prepare,
-    read_text,
     restored,
     temporary_build_folder,
 )
 from kjit.engine.compile.device_compiler import THREADS
 from kjit.engine.compile.jobs import most_jobs
-from kjit.engine.compile.libraries import brought_in, sought_by
+from kjit.engine.compile.libraries import sought_by
 from kjit.engine.compile.ninja import LAUNCHER_ENVIRONMENT, Ran, run_steps
 from kjit.engine.compile.plan import plan
 from kjit.engine.compile.quoting import PLAIN_FOR_NVCC, Links
@@ -204,7 +203,6 @@ def _compile(
                     hint="remove the flag in extra_ldflags that keeps it from linking",
                 )
             headers = headers_read(folder, steps, links)
-            linked = brought_in(links.restore(read_text(folder / steps[-1].depfile)), toolchain)
             if folder != staging:
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
@@ -218,7 +216,7 @@ def _compile(
     return Built(
         library=library,
         headers=headers,
-        others=tuple(dict.fromkeys(map(collapse_slashes, [*(path for step in steps for path in step.reads), *linked]))),
+        others=tuple(dict.fromkeys(map(collapse_slashes, (path for step in steps for path in step.reads)))),
         sought=sought_by(variant.spec.extra_ldflags, toolchain),
         commands=tuple(step.command for step in made),
         seconds=time.perf_counter() - started,

@@ -11,7 +11,7 @@ import re
 
 from kjit.engine.compile.rewrite.tokens import Token, matching, text_of
 
-SIDES = ("__global__", "__device__", "__host__")
+_SIDES = ("__global__", "__device__", "__host__")
 _MARK = re.compile(r"\b__(?:global|device|host)__\b|(?<!::)\b__noinline__\b")
 
 
@@ -26,7 +26,7 @@ def strip_marks(code: list[Token]) -> list[tuple[Token, str]]:
     index = 0
     while index < len(code):
         token = code[index]
-        if token.text in SIDES:
+        if token.text in _SIDES:
             is_kernel |= token.text == "__global__"
             token.text = ""
         elif token.text == "__noinline__" and (index == 0 or code[index - 1].text != "::"):
