@@ -35,12 +35,13 @@ from collections.abc import Iterator
 if not __package__:  # as a program
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[".."] * 4)))
 
+from kjit.cpp_text import closing, opening, pieces
 from kjit.engine.compile.rewrite.assembly import rewrite_assembly
 from kjit.engine.compile.rewrite.device_branches import mentions_architecture, merge
 from kjit.engine.compile.rewrite.launches import rewrite_launches
 from kjit.engine.compile.rewrite.marks import strip_marks, strip_marks_of_others
 from kjit.engine.compile.rewrite.shared_memory import rewrite_shared_memory
-from kjit.engine.compile.rewrite.tokens import Token, matching, opening, pieces, split
+from kjit.engine.compile.rewrite.tokens import Token, split
 from kjit.engine.compile.rewrite.unsupported import Refusal, refuse_code, refuse_headers
 
 ARCHITECTURE = 900
@@ -70,12 +71,12 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
 def _tokens(unit: str) -> Iterator[Token]:
     """The whole `unit`: the op's own files as tokens, other files as one token per piece."""
     for piece in pieces(unit):
-        if piece.marker:
-            yield Token("other", piece.marker)
+        yield Token("other", unit[piece.marker : piece.begin])
+        text = unit[piece.begin : piece.end]
         if piece.is_own:
-            yield from split(piece.text, piece.file, piece.line)
-        elif piece.text:
-            yield Token("other", piece.text)
+            yield from split(text, piece.file, piece.line)
+        else:
+            yield Token("other", text)
 
 
 def _rewrite_empty_loops(code: list[Token]) -> None:
@@ -83,7 +84,7 @@ def _rewrite_empty_loops(code: list[Token]) -> None:
     for index, token in enumerate(code[:-1]):
         if token.text != "while" or code[index + 1].text != "(" or _ends_do(code, index):
             continue
-        end = matching(code, index + 1)
+        end = closing(code, index + 1)
         body = [each.text for each in code[end + 1 : end + 3]]
         if body[:1] == [";"]:
             code[end + 1].text = "::kjit_sim::looked();"

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kjit.cpp_text import closing, pieces
 from kjit.engine.compile.rewrite.assembly import ASM, instructions_of
 from kjit.engine.compile.rewrite.launches import is_launch, launched
-from kjit.engine.compile.rewrite.tokens import Token, matching, pieces
+from kjit.engine.compile.rewrite.tokens import Token
 
 _PTX = re.compile(r"\w\.\w|;|%%?(?:laneid|warpid|smid|clock)")
 _LONGEST_QUOTE = 60
@@ -62,7 +63,7 @@ def refuse_headers(unit: str) -> Iterator[Refusal]:
                     yield _refusal(*own_place, what)
         was_own = piece.is_own
         if piece.is_own and _OF_CUTLASS.fullmatch(piece.file) is None:
-            own_place = (piece.file, piece.line + piece.text.count("\n"))
+            own_place = (piece.file, piece.line + unit.count("\n", piece.begin, piece.end))
 
 
 def refuse_code(code: list[Token]) -> Iterator[Refusal]:
@@ -72,7 +73,7 @@ def refuse_code(code: list[Token]) -> Iterator[Refusal]:
     """
     for index, token in enumerate(code):
         if token.in_kernel and (is_launch(code, index) or _LAUNCH.fullmatch(token.text)):
-            name = launched(code, index) if token.text == "<" else token.text
+            name = launched(code, index) if token.text == "<<<" else token.text
             yield _refusal(token.file, token.line, f"a kernel that is launched by a kernel ({name})")
         if token.kind != "name":
             continue
@@ -99,7 +100,7 @@ def _refuse_if_called(code: list[Token], index: int, text: str) -> None:
     begin = index + 1
     while begin < len(code) and code[begin].kind == "name":
         begin += 1
-    end = matching(code, begin)
+    end = closing(code, begin)
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     name = f"kjit_refused_{index}"
     code[index].text = f'{{ __attribute__((error("{quoted}"))) void {name}(); {name}(); }}'
