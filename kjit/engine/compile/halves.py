@@ -14,20 +14,16 @@ builtins of GCC.
 runtime (`kjit_rtc/host.h`), as by nvcc; a launch in angle brackets is a call of it; device functions have no bodies.
 Text is split into tokens for that: literals, comments and line markers are no code. `NotUnderstoodError` is raised for
 a kernel or a launch that is not of a known form.
-
-Few imports: it starts twice for every compiled unit.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from kjit.cpp_text import CLOSES, LITERAL, NUMBER, Token, closing, opening, pieces, place, token_at, tokens
 from kjit.engine.compile import math_names
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _STRING = rf"(?P<string>{LITERAL})"
 _NUMBER = rf"(?P<number>{NUMBER})"
@@ -314,7 +310,7 @@ def _code(unit: str, begin: int, end: int) -> Iterator[Token]:
     return (token for token in tokens(unit, begin, end) if token.kind != "space")
 
 
-class _Function:
+class _Function(NamedTuple):
     """A function that is defined.
 
     Attributes:
@@ -327,18 +323,13 @@ class _Function:
         is_deduced: its result type is that of its body (`auto`).
     """
 
-    __slots__ = ("body", "close", "end", "is_deduced", "is_for_host", "is_member", "parameters")
-
-    def __init__(
-        self, parameters: int, close: int, body: int, end: int, is_member: bool, is_for_host: bool, is_deduced: bool
-    ) -> None:
-        self.parameters = parameters
-        self.close = close
-        self.body = body
-        self.end = end
-        self.is_member = is_member
-        self.is_for_host = is_for_host
-        self.is_deduced = is_deduced
+    parameters: int
+    close: int
+    body: int
+    end: int
+    is_member: bool
+    is_for_host: bool
+    is_deduced: bool
 
 
 def _function(unit: str, position: int) -> _Function | None:

@@ -2,20 +2,15 @@
 
 A unit is of kjit's own kind if what its own files include is kjit's, CUDA's, or one of `HEADERS`: the headers of the C
 and C++ libraries for which tests compare both compilers. It must not use what NVRTC lacks (`lacking`).
-
-Few imports: the programs of a build start once for every unit.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 from kjit.cpp_text import PROSE, pieces
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _OF_C = (
     "assert.h ctype.h errno.h float.h inttypes.h limits.h math.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h "
