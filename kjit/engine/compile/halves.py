@@ -40,12 +40,14 @@ _SITE = re.compile(
     rf"{_STRING}|(?<![\w$]){_NUMBER}|^\#.*$"
     # Annotations of a deduction guide, which the C++ compiler rejects there.
     r"|(?P<guide>(?:__attribute__\(\((?:host|device)\)\)\s*)+(?=(?:explicit\s+)?\w+\s*\([^;{}]*\)\s*->))"
-    r"|(?P<annotation>__attribute__\(\((?P<space>global|device)\)\))"
+    r"|(?P<annotation>__attribute__\(\((?P<space>global|device|managed)\)\))"
     rf"|{_OF_HEAD.pattern}"
     r"|(?P<launch><<<)|(?P<end>[;{}])",
     re.MULTILINE,
 )
-_CANDIDATE = re.compile(r"\(\((?:global|device)\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<")
+_CANDIDATE = re.compile(
+    r"\(\((?:global|device|managed)\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<"
+)
 _CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<|\)\s*->")
 # Headers of the C library that only add checks to its functions, with builtins of GCC (_FORTIFY_SOURCE).
 _FORTIFIED = re.compile(
@@ -63,6 +65,7 @@ _FOR_HOST = re.compile(r"__attribute__\(\(host\)\)|\bconst(?:expr|eval)\b")
 _WITH_ARGUMENT = frozenset(
     ("decltype", "alignas", "__attribute__", "__attribute", "explicit", "requires", "noexcept", "typeof", "__typeof__")
 )
+_LAMBDA = re.compile(r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)", re.MULTILINE)
 # The flags of a line marker in one of CUDA's headers, or of the C library's.
 _OF_SYSTEM = " 3 4\n"
 # The flags 1 and 2 of a line marker, for the beginning and the end of an included file. NVRTC believes them, and reads
@@ -210,6 +213,11 @@ class _HostHalf:
             elif site["bounds"]:
                 self._remove_attribute(site.start())
             elif site["annotation"]:
+                if site["space"] == "managed":
+                    raise NotUnderstoodError("only nvcc registers __managed__ variables", unit, site.start())
+                bracket = unit.rfind("]", 0, site.start())
+                if not is_of_cuda and bracket >= 0 and _LAMBDA.match(unit, bracket):
+                    raise NotUnderstoodError("only nvcc compiles __device__ lambdas", unit, site.start())
                 if site["space"] == "global":
                     self._kernel(site.start())
                 elif not is_of_cuda:  # CUDA's device functions are inline

@@ -51,14 +51,9 @@ _FOLDED = (
 _LACKING = tuple(
     (re.compile(pattern, re.MULTILINE), reason)
     for pattern, reason in (
-        (r"__attribute__\(\(managed\)\)", "only nvcc registers __managed__ variables"),
         (
             r"\bcuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size))(?=\s*[<(])",
             "only nvcc registers the symbols that {} takes",
-        ),
-        (
-            r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)",
-            "only nvcc compiles __device__ lambdas",
         ),
         (
             rf"\b(?:{'|'.join(_OF_GCC)})\b",
