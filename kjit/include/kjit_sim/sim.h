@@ -83,5 +83,6 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 #include <kjit_sim/intrinsics.h>
 #include <kjit_sim/launch.h>
 #include <kjit_sim/math.h>
+#include <kjit_sim/packed.h>
 #include <kjit_sim/ptx.h>
 #include <kjit_sim/threads.h>
