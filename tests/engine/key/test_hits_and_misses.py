@@ -17,7 +17,6 @@ How these keys and records work in detail is in test_key.py and test_recorded_he
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -27,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kjit.engine.cache.texts import write_texts
 
 from kjit.engine import builder
 from kjit.engine.cache.store import Store
-from kjit.engine.cache.texts import write_texts
 from kjit.engine.compile import compile as compile_module
 from kjit.engine.compile import libraries
 from kjit.engine.key.key import Key
@@ -42,7 +41,6 @@ from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
 from kjit.runtime import manifest
 from kjit.runtime.load import load_variant
-from kjit.runtime.manifest import Reads
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -402,8 +400,7 @@ class TestOtherInputs:
         make_library(road, road.project / "lib" / "libmore.a", 42)
         outcome = builder.build(road.variant(extra_ldflags=[f"-L{road.project}/lib", "-lmore", "-lm"]), Store.open())
         assert outcome.artifact is not None
-        reads = Reads(json.loads(json.dumps(outcome.artifact.record["reads"])))
-        libraries = [path for path in reads.headers[0] if path.endswith((".a", ".o", ".so"))]
+        libraries = [path for path in outcome.artifact.reads.headers[0] if path.endswith((".a", ".o", ".so"))]
         assert libraries == [f"{road.project}/lib/libmore.a"]
 
     def test_a_changed_file_of_options_is_a_miss(self, road: Road) -> None:
