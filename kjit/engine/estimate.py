@@ -6,10 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kjit.engine.cache.store import Store
 from kjit.engine.outcomes import Event, Queued, Started
-from kjit.spec import Target, TargetKind, Variant
-
-# For an order where there was no earlier build; for CUDA, of one architecture.
-_USUAL_SECONDS: Mapping[TargetKind, float] = {"cpu": 1.0, "cuda": 3.0, "sim": 2.0, "sim-check": 3.0}
+from kjit.spec import Target, Variant
 
 
 def expected_seconds(variants: Iterable[Variant], store: Store) -> dict[Variant, float | None]:
@@ -29,7 +26,7 @@ def expected_seconds(variants: Iterable[Variant], store: Store) -> dict[Variant,
 
 def usual_seconds(target: Target) -> float:
     """A rough build time for a target, for variants that were never built."""
-    return _USUAL_SECONDS[target.kind] * (1 + len(target.others) / 2)
+    return target.data.seconds * (1 + len(target.others) / 2)
 
 
 class Estimate:

@@ -69,8 +69,8 @@ def searched_folders(toolchain: Toolchain, spec: Spec) -> list[str]:
     """The folders that flags and the environment add to the compilers' search."""
     environment = toolchain.environment()
     folders = [folder for name in _VARIABLES for folder in environment.get(name, "").split(os.pathsep)]
-    folders += include_folders(spec.extra_cflags)
-    folders += include_folders([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
+    for words, dialect in toolchain.given(spec):
+        folders += include_folders(words, dialect)
     return [collapse_slashes(folder) for folder in folders if os.path.isabs(folder)]
 
 
@@ -95,11 +95,8 @@ def _folders_of(cxx: Compiler) -> list[str]:
 
 def _cuda_folders(toolchain: Toolchain) -> Iterator[str]:
     """The folders of CUDA's headers, without those that also have headers of other packages."""
-    folders: set[Path] = set()
-    if toolchain.cuda_headers is not None:
-        folders.update(toolchain.cuda_headers.include_dirs)
-    elif toolchain.cuda is not None:
-        folders.update(toolchain.cuda.include_dirs)
+    folders = set(toolchain.gpu_include_dirs)
+    if toolchain.cuda is not None:
         for home in (toolchain.cuda.home, toolchain.cuda.home.resolve()):
             folders.update([home / "include", *home.glob("targets/*/include")])
     # nvcc names them with links resolved.

@@ -26,7 +26,7 @@ from kjit.engine.toolchain import probes
 from kjit.engine.toolchain.memo import Stamp, is_unchanged, open_memo, stamp
 from kjit.engine.toolchain.options import expand
 from kjit.errors import ToolchainError
-from kjit.runtime.manifest import HOST_VARIABLE as HOST_VARIABLE
+from kjit.spec import HOST_VARIABLE, NVCC_FLAGS
 
 Family = Literal["gcc", "clang", "nvcc", "nvrtc"]
 Role = Literal["c++", "nvcc"]
@@ -182,7 +182,7 @@ def _named_host() -> tuple[str, Path | None]:
     In nvcc's order of precedence: appended flags, prepended flags, `NVCC_CCBIN`. A folder means the compiler in it.
     """
     named: list[tuple[str, str]] = []
-    for variable in ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"):
+    for variable in reversed(NVCC_FLAGS):
         flags = (flag for flag, _ in expand(os.environ.get(variable, "").split(), "nvcc"))
         named += [(variable, flag.value) for flag in flags if flag.meaning == "host compiler"]
     named.append((HOST_VARIABLE, os.environ.get(HOST_VARIABLE, "").strip()))
