@@ -242,9 +242,7 @@ def _warnings(text: str, variant: Variant, toolchain: Toolchain, folder: Path, s
 
 
 def _compiler_of(spec: Spec, toolchain: Toolchain) -> str:
-    if toolchain.cuda is None or "cuda" not in spec.kinds:
-        return toolchain.cxx.label
-    return toolchain.cuda.nvcc.label if toolchain.nvrtc is None else toolchain.nvrtc.label
+    return toolchain.compilers[spec.kinds[0]].label or toolchain.cxx.label
 
 
 # An export, or a registration of functions with tvm-ffi or torch on load.

@@ -66,7 +66,7 @@ def resolve(flags: Sequence[str], toolchain: Toolchain) -> list[str]:
 
     PyPI's wheels have only such names, and so may the libraries of a driver.
     """
-    if toolchain.target.kind == "cpu":
+    if toolchain.gpu is None:
         return list(flags)
     resolved: list[str] = []
     for flag in parse(flags):

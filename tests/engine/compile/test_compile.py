@@ -277,7 +277,7 @@ class TestSupport:
         self, source: Path, staging: Path, kept_cache: Path, inner: str
     ) -> None:
         (kept_cache / inner).chmod(0o777)
-        with pytest.raises(CacheError, match="Other users may write") as caught:
+        with pytest.raises(CacheError, match="may be written by users other than its owner") as caught:
             build(Spec("answer", cpp_files=[source]), staging)
         assert f"`chmod -R go-w {kept_cache}`" in (caught.value.hint or "")
 

@@ -12,6 +12,7 @@ from kjit.engine.compile import libraries
 from kjit.engine.compile.libraries import files_named, resolve, sought_by
 from kjit.engine.toolchain.cuda import CudaToolkit
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.unit_compilers import NvccUnits, UnitCompiler
 from kjit.spec import Target
 
 
@@ -37,7 +38,7 @@ def with_cuda(toolchain: Toolchain, tmp_path: Path) -> Toolchain:
     for name in ("libcudart.so.13", "libcublas.so.13", "libcublas.so.13.1.2", "libnvrtc.so", "libnvrtc.so.13"):
         (library / name).touch()
     cuda = CudaToolkit(library.parent, toolchain.cxx, "PyPI wheels", (), library, library / "libcudart.so.13", ())
-    return replace(toolchain, target=Target.cuda("9.0a"), cuda=cuda)
+    return replace(toolchain, target=Target.cuda("9.0a"), gpu=NvccUnits(cuda))
 
 
 def test_a_library_of_cuda_that_has_a_versioned_name_only_is_linked_by_it(with_cuda: Toolchain) -> None:
@@ -60,7 +61,7 @@ def test_the_drivers_library_is_found_where_the_system_has_it(
 
 
 def test_the_simulator_has_a_cuda_runtime_of_its_own(toolchain: Toolchain) -> None:
-    assert resolve(["-lcudart", "-lm"], replace(toolchain, target=Target.sim())) == ["-lm"]
+    assert resolve(["-lcudart", "-lm"], replace(toolchain, target=Target.sim(), gpu=UnitCompiler())) == ["-lm"]
     assert resolve(["-lcudart", "-lm"], toolchain) == ["-lcudart", "-lm"]
 
 

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kjit.engine.cache.texts import write_texts
 
 from kjit.engine import builder
 from kjit.engine.cache.store import Store
-from kjit.engine.cache.texts import write_texts
 from kjit.engine.compile import compile as compile_module
 from kjit.engine.key.key import Key
 from kjit.engine.outcomes import Started

@@ -36,6 +36,14 @@ def rewrite_shared_memory(code: list[Token]) -> None:
         elif token.text == ";":
             statement = index + 1
         elif token.text in ("extern", "__shared__", "static"):
+            # `__shared__` is `static thread_local` by now: a `static` beside it would be the second.
+            words = [each.text for each in code[index : index + 3]]
+            if words == ["static", "static", "thread_local"]:
+                token.text = ""
+                index += 1
+                continue
+            if words == ["static", "thread_local", "static"]:
+                code[index + 2].text = ""
             declared = _shared_declaration(code, index)
             if declared is not None:
                 end, name, type_, rest = declared
