@@ -32,7 +32,6 @@ SLOW = (
     "tests/engine/key/test_copies.py",
     "tests/engine/key/test_recorded_headers.py",
     "tests/engine/test_bundle.py",
-    "tests/engine/test_portable.py",
     "tests/engine/toolchain/test_nvrtc.py",
     "tests/examples/",
     "tests/gpu/",
