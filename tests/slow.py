@@ -29,7 +29,6 @@ SLOW = (
     "tests/engine/diagnostics/test_diagnostics.py",
     "tests/engine/diagnostics/test_hints.py",
     "tests/engine/diagnostics/test_mistakes.py",
-    "tests/engine/key/test_copies.py",
     "tests/engine/key/test_recorded_headers.py",
     "tests/engine/test_bundle.py",
     "tests/engine/toolchain/test_nvrtc.py",

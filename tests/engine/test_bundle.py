@@ -515,7 +515,7 @@ def artifact_of(folder: Path, spec: Spec, target: Target, files: str = "a") -> A
     }
     summary = {"op": spec.name, "digest": digest((home / f"{spec.name}.so").read_bytes())}
     reads = {"headers": [[]] * 5, "folders": [[]] * 3, "sought": [[]] * 2, "roots": [], "present": []}
-    lines = (summary, {**reads, "system": "", "every_file": False}, {"inputs": {"module": sources}})
+    lines = (summary, {**reads, "system": ""}, {"inputs": {"module": sources}})
     return Artifact(str(home), tuple(json.dumps(line).encode() for line in lines), 0.0)
 
 
