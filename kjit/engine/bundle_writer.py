@@ -110,7 +110,7 @@ def targets_of_bundle(targets: Iterable[Target]) -> list[Target]:
             )
         for arch in target.archs:
             majors.setdefault(arch.major, []).append(arch)
-        if target.kind == "cpu":
+        if target.data.has_levels:
             made += [Target.cpu(level.name) for level in cpu.levels()]
     return [*(Target.cuda(*archs) for archs in majors.values()), *made]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kjit.engine.key.flags import include_folders
 from kjit.engine.key.key import Key
 from kjit.engine.key.paths import collapse_slashes, projects_of
-from kjit.engine.toolchain.compilers import Compiler, ask, script_of
+from kjit.engine.toolchain.compilers import Compiler, ask
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.engine.toolchain.memo import open_memo
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -67,15 +67,15 @@ def searched_folders(toolchain: Toolchain, spec: Spec) -> list[str]:
     """The folders that flags and the environment add to the compilers' search."""
     environment = toolchain.environment()
     folders = [folder for name in _VARIABLES for folder in environment.get(name, "").split(os.pathsep)]
-    folders += include_folders(spec.extra_cflags)
-    folders += include_folders([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
+    for words, dialect in toolchain.given(spec):
+        folders += include_folders(words, dialect)
     return [collapse_slashes(folder) for folder in folders if os.path.isabs(folder)]
 
 
 def _folders_of(cxx: Compiler) -> list[str]:
     """The folders that a C++ compiler searches by itself, except those that it shares with other packages; none for a
     script, which may name any."""
-    if script_of(cxx.path):
+    if cxx.plan:
         return []
 
     def answer() -> list[str]:
@@ -91,11 +91,8 @@ def _folders_of(cxx: Compiler) -> list[str]:
 
 def _cuda_folders(toolchain: Toolchain) -> Iterator[str]:
     """The folders of CUDA's headers, without those that also have headers of other packages."""
-    folders: set[Path] = set()
-    if toolchain.cuda_headers is not None:
-        folders.update(toolchain.cuda_headers.include_dirs)
-    elif toolchain.cuda is not None:
-        folders.update(toolchain.cuda.include_dirs)
+    folders = set(toolchain.gpu_include_dirs)
+    if toolchain.cuda is not None:
         for home in (toolchain.cuda.home, toolchain.cuda.home.resolve()):
             folders.update([home / "include", *home.glob("targets/*/include")])
     # nvcc names them with links resolved.

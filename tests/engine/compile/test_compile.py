@@ -408,13 +408,6 @@ class TestFailures:
         caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}'; exit 1"), source, staging)
         assert "y.h: No such file" in str(caught.value)
 
-    def test_a_linker_that_makes_nothing_is_an_error_and_no_module(
-        self, source: Path, staging: Path, tmp_path: Path
-    ) -> None:
-        link = 'case "$*" in *-shared*) exit 0;; esac; exec c++ "$@"'
-        caught = self.fail(self.fake_compiler(tmp_path, link), source, staging)
-        assert "The linker made no library" in str(caught.value)
-
     def test_a_full_disk_is_noticed_while_the_unit_is_written(
         self, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
