@@ -231,7 +231,7 @@ KINDS: dict[str, tuple[Callable[[], torch.Tensor], str | None, str | None, str |
     "escaped_from_vmap": (
         lambda: _escaped(torch.vmap, torch.ones(2, 3)), TRANSFORMED, None, TRANSFORMED, REFUSED
     ),
-    "escaped_from_grad": (lambda: _escaped(torch.func.grad, X), NO_GRADIENT, None, TRANSFORMED, REFUSED),
+    "escaped_from_grad": (lambda: _escaped(torch.func.grad, X), RIGHT, None, TRANSFORMED, REFUSED),
 }  # fmt: skip
 
 
