@@ -308,17 +308,6 @@ def any_dtype(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tens
     return out
 
 
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex32, torch.quint8, torch.int4, torch.bits8])
-def test_a_dtype_that_tvm_ffi_does_not_know_is_named(dtype: torch.dtype) -> None:
-    @kjit.jit(cpp_files=["add_constant.cpp"], cpp_wrappers=[("add_constant", "AddConstant<float, 1>::run")])
-    def by_jit(module: Any, x: torch.Tensor, kind: torch.dtype) -> None:
-        module.add_constant(x, kind)
-
-    said = f"as tvm-ffi has no dtype for {dtype}"
-    with pytest.raises(KjitError, match=f"'by_jit' cannot use 'kind', {said}"):
-        by_jit(X, dtype)
-
-
 @kjit.torch_op(outputs=lambda x: torch.empty_like(x), name="kjit_kinds::with_dtype")
 def with_dtype(x: torch.Tensor, kind: torch.dtype, *, out: torch.Tensor | None = None) -> torch.Tensor:
     out = torch.empty_like(x) if out is None else out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -46,5 +47,15 @@ def _replace(path: Path, text: bytes) -> None:
             file.write(text)
         os.replace(being_written, path)
     except OSError:
-        os.unlink(being_written)
-        raise
+        with contextlib.suppress(OSError):
+            os.unlink(being_written)
+        # A network disk may fail to rename to a file that is in use, or after it has renamed.
+        if not _holds(path, text):
+            raise
+
+
+def _holds(path: Path, text: bytes) -> bool:
+    try:
+        return path.read_bytes() == text
+    except OSError:
+        return False
