@@ -141,10 +141,9 @@ def _cache() -> str:
     if not existing.is_dir():
         raise KjitError(f"'{existing}' is not a folder.", hint=f"move it away, or set {env.CACHE_DIR}")
     if not os.access(existing, os.W_OK | os.X_OK):
-        why = "" if env.has_home() or env.has_cache_dir() else " (it has no home folder: HOME is not set)"
         own = f"`chown -R {os.geteuid()} {root}`, or " if existing == root else ""
         raise KjitError(
-            f"'{root}' cannot be written by this user{why}, so that builds are lost when the process ends.",
+            f"'{root}' cannot be written by this user, so that builds are lost when the process ends.",
             hint=f"{own}set {env.CACHE_DIR} to a folder of your own",
         )
     if is_noexec(existing):
