@@ -96,7 +96,7 @@ def _refuse_change(message: str) -> NoReturn:
 
 
 class Kind(Value):
-    """What is known about a kind of target before compilers are found.
+    """The properties of a kind of target that are known before compilers are found.
 
     Attributes:
         side: the side of a spec that is built for it.
@@ -296,7 +296,7 @@ class Target(Value):
 
     @property
     def data(self) -> Kind:
-        """What is known about targets of its kind.
+        """The properties of its kind.
 
         Raises:
             KeyError: there is no such kind.

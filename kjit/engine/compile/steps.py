@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Build(NamedTuple):
-    """What the commands for a unit depend on besides the unit.
+    """The circumstances of the commands for a unit.
 
     Attributes:
         links: plain names for paths that a compiler would misread.

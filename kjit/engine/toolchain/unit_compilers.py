@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class UnitCompiler:
-    """What compiles the sources of one side.
+    """The compiler of the sources of one side.
 
     Attributes:
         side: the side.
@@ -71,7 +71,7 @@ class UnitCompiler:
         raise NotImplementedError
 
     def identity(self) -> dict[str, object]:
-        """What can change its output besides the C++ compiler, as JSON."""
+        """Everything besides the C++ compiler that can change its output, as JSON."""
         return {}
 
     def explain(self, log: str, toolchain: Toolchain) -> str | None:
