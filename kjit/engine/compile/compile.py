@@ -187,7 +187,7 @@ def _compile(
                 from kjit.engine.compile.repeatable import lasting_refusal
                 from kjit.engine.diagnostics.build_errors import explain
 
-                printed = _with_warnings(list(zip(made, logs, strict=True)))
+                printed = list(zip(made, logs, strict=True))
                 error = explain(variant, toolchain, folder, steps, printed, links, done.said, verbose)
                 if isinstance(error, CompileError):
                     broken = [(step, log) for step, log in printed if step.output in failed]
@@ -261,14 +261,6 @@ def _warnings(text: str, variant: Variant, toolchain: Toolchain, folder: Path, s
 
 def _compiler_of(spec: Spec, toolchain: Toolchain) -> str:
     return toolchain.compilers[spec.kinds[0]].label or toolchain.cxx.label
-
-
-def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
-    """The output of the commands, with the compilers' warnings before that of a failed link: one may be the cause."""
-    *compiled, (link, log) = printed
-    if "undefined" in log:
-        log = "".join([*(output for _, output in compiled if "warning" in output), log])
-    return [*compiled, (link, log)]
 
 
 # An export, or a registration of functions with tvm-ffi or torch on load.

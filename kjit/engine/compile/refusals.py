@@ -7,7 +7,6 @@ shell would change; strings with several flags; and exported kernels, whose call
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shutil
@@ -18,7 +17,7 @@ from kjit import env
 from kjit.cpp_functions import read_functions
 from kjit.engine.diagnostics.printed import shown_path
 from kjit.engine.key.flags import files_of_options
-from kjit.engine.toolchain.options import OPTIONS, Dialect, Flag, Refused, expand, is_off, parse, words_of_file
+from kjit.engine.toolchain.options import Dialect, Flag, Refused, expand, is_off, parse, words_of_file
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
 from kjit.spec import SIDES, CudaArch, Spec, Target, Variant
@@ -39,7 +38,6 @@ _REFUSED: Mapping[Refused, tuple[str, str]] = {
 
 _ARCH = re.compile(r"(?P<kind>sm|compute|lto)_(?P<digits>\d+[af]?)")
 _QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\([^()]*\)")
-_OF_HOST = re.compile(r"-(?:[fmW][\w-]*(?:=.*)?|pthread|pedantic|ansi|g\w+)")
 # Characters that a shell expands in double quotes, and outside of them, as in the lists of flags for nvcc's parts.
 _EXPANDED = re.compile(r"[$`]")
 _EXPANDED_IN_LISTS = re.compile(r"[$`;&|<>()\n]|(?:^|[\s,])#")
@@ -64,8 +62,6 @@ def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
                 refuse_misread(flags, where, are_escaped=where == SIDES[side][2])
                 for path in files_of_options(flags, compiler.dialect):
                     refuse_misread(words_of_file(path), f"'{path}'", are_escaped=False)
-                if not toolchain.has_nvcc:
-                    _refuse_unknown(flags, where)
     _refuse_kernels(spec)
     _refuse_flags(spec.extra_ldflags, "extra_ldflags", "c++", ("output", "file", "no link", "no library"))
 
@@ -127,24 +123,6 @@ def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target) -> None:
                 f"nvcc's host compiler '{flag.value}' (-ccbin in {where}) does not exist.",
                 hint="take the flag out: kjit gives nvcc the compiler that CXX names",
             )
-
-
-def _refuse_unknown(words: Sequence[str], where: str) -> None:
-    """Reject options that nvcc does not have, in builds without it."""
-    every = [flag for flag, dialect in expand(words, "nvcc") if dialect == "nvcc"]
-    if any(flag.option("nvcc").meaning == "forwarding" for flag in every):
-        return
-    for flag in every:
-        if flag.option("nvcc").names or not flag.value.startswith("-"):
-            continue
-        name = flag.value.partition("=")[0]
-        meant = f"-Xcompiler={flag.value}" if _OF_HOST.fullmatch(flag.value) else None
-        if name not in ("-march", "-mtune"):  # similar to -arch
-            meant = next(iter(difflib.get_close_matches(name, OPTIONS["nvcc"], n=1, cutoff=0.8)), meant)
-        raise UsageError(
-            f"nvcc has no option '{flag.value}' ({where})" + (f"; did you mean '{meant}'?" if meant else "."),
-            hint="correct it there, or remove it",
-        )
 
 
 def refuse_misread(words: Sequence[str], where: str, *, are_escaped: bool = True) -> None:

@@ -1,8 +1,7 @@
 """Exceptions for failed builds.
 
-Usually a compiler rejected the sources, as shown by diagnostics.py. Other causes are a full disk and a compiler that
-disappeared. If no tool reports why it failed, the free space is checked, and the conclusion is presented as a guess, as
-temporary files are gone by then.
+Usually a compiler rejected the sources, as shown by diagnostics.py. Other causes are a full disk, a compiler that
+disappeared, and kjit's own programs.
 """
 
 from __future__ import annotations
@@ -25,11 +24,8 @@ from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, KjitError, ToolchainError
 from kjit.spec import Variant
 
-# Less than the temporary files of one large unit may need.
-_LITTLE_ROOM = 64 << 20
-
-# Programs that kjit has the build run, by the word that names them.
-_OWN_PROGRAM = re.compile(r"; sys\.exit\(run\('(?P<module>\w+)', |/kjit/engine/compile/(?:\w+/)?(?P<file>\w+)\.py$")
+# The words that name programs of kjit.
+_OWN_PROGRAM = re.compile(r"; sys\.exit\(run\('|/kjit/engine/compile/(?:\w+/)?\w+\.py$")
 # Errors about NVRTC itself, from device_compiler.py; those about options have more lines, from NVRTC.
 _BY_NVRTC = re.compile(
     r"^nvrtc: error: (?!unrecognized |invalid |unsupported |missing |failed with an internal)(?P<words>.*?)\.?$",
@@ -76,8 +72,6 @@ def explain(
             log=everything + ninja_output,
             command=_to_repeat(links, steps),
         )
-    if not diagnostics.says_why("".join(log for _, log in broken)) and (full := _nearly_full(folder)) is not None:
-        return full
     # If NVRTC rejected a unit, its host half is not shown: nvcc would not have started the host compiler.
     refused = {step.output.partition(".")[0] for step, _ in broken if step.output.endswith(".cubin")}
     halves = [step.output.partition(".")[0] if step.output.endswith(".host.o") else None for step, _ in broken]
@@ -100,25 +94,17 @@ def explain(
 def _breakdown(variant: Variant, step: Step, log: str) -> KjitError | None:
     """The error for a command that failed because kjit's own program broke off, or because NVRTC cannot be used: it
     says nothing about the sources. None for others."""
-    program = next(filter(None, map(_OWN_PROGRAM.search, step.arguments)), None)
-    if program is None:
+    if not any(map(_OWN_PROGRAM.search, step.arguments)):
         return None
-    without = f"{env.CUDA_COMPILER}=nvcc does without it"
+    hint = "`kjit doctor` shows what kjit finds"
+    if not variant.target.is_simulated:
+        hint += f"; {env.CUDA_COMPILER}=nvcc does without it"
     if (failure := _BY_NVRTC.search(log)) is not None:
-        message = f"{variant.label} is not built: NVRTC cannot be used ({failure['words']})."
-        return ToolchainError(message, hint=f"`kjit doctor` shows what kjit finds; {without}")
+        return ToolchainError(f"{variant.label} is not built: NVRTC cannot be used ({failure['words']}).", hint=hint)
     if "Traceback (most recent call last):\n" not in log:
         return None
-    name = program["module"] or program["file"]
     last = next((line for line in reversed(log.splitlines()) if re.match(r"[\w.]+(?::|$)", line)), "without a word")
-    if last.startswith("MemoryError"):
-        return KjitError(f"{variant.label} is not built: no memory was left for kjit's own program '{name}'.",
-                         hint=diagnostics.FEWER_AT_ONCE)  # fmt: skip
-    hint = "this is a mistake in kjit, or in how it is installed (`kjit doctor`)"
-    return KjitError(
-        f"{variant.label} is not built: kjit's own program '{name}' broke off. It says: {last}",
-        hint=hint if variant.target.is_simulated else f"{hint}; {without}",
-    )
+    return KjitError(f"{variant.label} is not built: kjit's own program broke off. It says: {last}", hint=hint)
 
 
 def disk_full(staging: Path) -> CacheError:
@@ -135,21 +121,6 @@ def files_of(variant: Variant, toolchain: Toolchain, folder: Path, steps: Sequen
     sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
     generated = frozenset(name for step in steps for name, _ in step.generated)
     return Files(sources, generated, folder, toolchain.library_dirs())
-
-
-def _nearly_full(folder: Path) -> CacheError | None:
-    """The error for a nearly full disk, if one that was written to is."""
-    for place in dict.fromkeys((str(folder), temporary_root())):
-        state = os.statvfs(place)
-        room = state.f_bavail * state.f_frsize
-        if room < _LITTLE_ROOM or (state.f_files and state.f_favail < 16):
-            return CacheError(
-                f"The compiler failed without saying why. The disk of '{place}' has {room / 1024**2:.1f} MiB left, "
-                "which is probably too little to compile.",
-                hint="free some space (`kjit clean-cache`), or set "
-                f"{env.CACHE_DIR if place == str(folder) else 'TMPDIR'} to a folder on another disk",
-            )
-    return None
 
 
 def _given(variant: Variant, toolchain: Toolchain) -> Given:

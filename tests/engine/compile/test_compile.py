@@ -20,7 +20,6 @@ from warm import begin
 
 from kjit.engine.compile.compile import Built, compile_variant
 from kjit.engine.compile.support import SupportObject
-from kjit.engine.diagnostics import build_errors
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_library
 from kjit.engine.toolchain.programs import find_ninja
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -389,24 +388,6 @@ class TestFailures:
         assert isinstance(caught.value, CacheError)
         assert caught.value.message.startswith(f"No space is left on the disk to compile in '{staging}")
         assert f"(or in '{tmp_path / 'other'}', where compilers keep temporary files)" in caught.value.message
-
-    def test_a_full_disk_is_a_guess_if_a_tool_fails_without_a_reason_and_the_disk_is_nearly_full(
-        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        toolchain = self.fake_compiler(tmp_path, "echo 'collect2: error: ld returned 1 exit status'; exit 1")
-        assert "does not compile" in str(self.fail(toolchain, source, staging).value)
-        monkeypatch.setattr(build_errors, "_LITTLE_ROOM", 1 << 60)
-        message = str(self.fail(toolchain, source, staging).value)
-        assert message.startswith("The compiler failed without saying why. The disk of ")
-        assert "which is probably too little to compile" in message
-
-    def test_a_tool_that_says_why_it_fails_is_believed(
-        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(build_errors, "_LITTLE_ROOM", 1 << 60)
-        words = "x.cpp:1:1: fatal error: y.h: No such file or directory\nfatal   : Could not open input file x"
-        caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}'; exit 1"), source, staging)
-        assert "y.h: No such file" in str(caught.value)
 
     def test_a_linker_that_makes_nothing_is_an_error_and_no_module(
         self, source: Path, staging: Path, tmp_path: Path

@@ -580,7 +580,7 @@ class TestNvcc:
                 "",
                 "broke off. It says: ModuleNotFoundError: No module named 'kjit.engine.compile.renamed'",
             ),
-            ("raise MemoryError", "no memory was left for kjit's own program 'device_compiler'"),
+            ("raise MemoryError", "broke off. It says: MemoryError"),
             ("sys.exit('nvrtc: error: libnvrtc.so: cannot open')", "NVRTC cannot be used (libnvrtc.so: cannot open)"),
             ("import os; os.kill(os.getpid(), 9)", "as it does when the system kills it"),
             ("sys.exit('OSError: [Errno 28] No space left on device')", "No space is left on the disk"),
@@ -664,7 +664,7 @@ class TestNvcc:
 
     @pytest.mark.usefixtures("without_nvcc")
     def test_a_flag_of_nvccs_own_is_an_error_without_nvcc(self, tmp_path: Path) -> None:
-        with pytest.raises(ToolchainError, match=r"needs nvcc: -keep is a flag for nvcc alone"):
+        with pytest.raises(ToolchainError, match=r"needs nvcc: NVRTC has no option -keep"):
             build(OP, tmp_path, ["-keep"], target=Target.cuda("8.0"))
 
     @pytest.mark.usefixtures("without_nvcc", "cache_dir")
@@ -949,7 +949,7 @@ class TestFlags:
         "flag", ["-keep", "--default-stream=per-thread", "-Xcudafe=--x", "-gencode=arch=compute_90,code=compute_90"]
     )
     def test_others_are_for_nvcc_alone(self, flag: str) -> None:
-        with pytest.raises(OnlyNvccError, match=f"{flag} is a flag for nvcc alone"):
+        with pytest.raises(OnlyNvccError, match=f"NVRTC has no option {flag}"):
             nvrtc_options([flag])
 
 
