@@ -222,7 +222,11 @@ class TestCommand:
 class TestSharedCache:
     @pytest.mark.parametrize(
         ("mode", "state", "detail"),
-        [(0o755, "ok", "team, 0 artifacts"), (0o777, "problem", "may write to"), (None, "problem", "does not exist")],
+        [
+            (0o755, "ok", "team, 0 artifacts"),
+            (0o777, "problem", "may be written by users other"),
+            (None, "problem", "does not exist"),
+        ],
     )
     def test_it_is_named_with_how_much_it_has_or_its_problem(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int | None, state: str, detail: str

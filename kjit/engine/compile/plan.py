@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from kjit.engine.cache.folders import is_unclaimed
 from kjit.engine.cache.staging import temporary_root
-from kjit.engine.compile import unbound
-from kjit.engine.compile.libraries import files_named, linked_by, lists_what_it_links, resolve
+from kjit.engine.compile.libraries import files_named, linked_by, resolve
 from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Build, Step, Unit
 from kjit.engine.compile.support import support_objects
@@ -65,17 +63,9 @@ def plan(spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ..
         steps.append(Step(support.output, (*launcher, *support.arguments, *make), support=support))
     objects = tuple(step.output for step in steps if step.output.endswith(".o"))
     library = f"{spec.name}.so"
-    step = Step(library, (), objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=linked_by(spec.extra_ldflags))
-    listing = [f"-Wl,--dependency-file={step.depfile}"] if lists_what_it_links(spec, toolchain) else []
-    libraries = resolve(link_flags(toolchain, spec), toolchain)
-    link = (str(toolchain.cxx.path), "-o", library, *objects, *libraries, *listing)
-    if unbound.asks(spec.extra_ldflags):
-        program = str(Path(unbound.__file__).resolve())
-        stubs = (f"{spec.name}.unbound", str(3 + len(objects)))
-        # -I and -S: Python starts without a search for packages.
-        link = (sys.executable, "-I", "-S", program, *stubs, *link)
-        step = replace(step, reads=(*step.reads, program))
-    return [*steps, replace(step, arguments=link)]
+    link = (str(toolchain.cxx.path), "-o", library, *objects, *resolve(link_flags(toolchain, spec), toolchain))
+    reads = linked_by(spec.extra_ldflags, toolchain)
+    return [*steps, Step(library, link, objects, ((EXPORTS_SCRIPT, _EXPORTS),), reads=reads)]
 
 
 def wrapper_unit(paths: list[str], wrappers: tuple[Export, ...], *, with_cuda_types: bool) -> str:

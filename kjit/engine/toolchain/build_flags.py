@@ -80,7 +80,7 @@ def sim_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
         flags += toolchain.cxx.traits.volatile_is_no_race
         # Otherwise g++ inlines copies, unchecked. Such a call is redirected to the checker (kjit_sim/sim.h).
         flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
-    flags += toolchain.cxx.traits.accepts_unused
+    flags += [*toolchain.cxx.traits.accepts_unused, *_changed_meaning(toolchain)]
     own = for_host_compiler(spec.extra_cuda_cflags)
     return [*flags, *own, *_header_search(toolchain, spec.extra_include_paths)]
 
@@ -145,11 +145,18 @@ def host_half_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     Raises:
         ValueError: the toolchain has no NVRTC.
     """
-    # CUB gives members the names of classes, which nvcc's front end accepts. (Before 13, g++ has no flag for that
-    # alone; NVRTC has the same host code, and rejects what is wrong.)
-    members = "-Wno-changes-meaning" if toolchain.cxx.version >= (13, 0) else "-fpermissive"
-    quiet = ["-Wno-attributes", "-Wno-unknown-pragmas", "-Wno-psabi", members]
+    quiet = ["-Wno-attributes", "-Wno-unknown-pragmas", "-Wno-psabi", *_changed_meaning(toolchain)]
     return [*quiet, *_of_both_halves(toolchain, spec)]
+
+
+def _changed_meaning(toolchain: Toolchain) -> list[str]:
+    """The flag for members with the names of classes, which nvcc's front end accepts (CUB has some).
+
+    Before 13, g++ has no flag for that alone; NVRTC has the same host code, and rejects what is wrong.
+    """
+    if toolchain.cxx.family != "gcc":
+        return []
+    return ["-Wno-changes-meaning" if toolchain.cxx.version >= (13, 0) else "-fpermissive"]
 
 
 def device_half_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
