@@ -31,7 +31,7 @@ from kjit.spec import HOST_VARIABLE, NVCC_FLAGS
 _CXX_FAMILIES = ("clang", "gcc")
 _INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
 _CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
-_FOR_C = re.compile(r"(?:.*-)?(?P<driver>gcc|clang|cc)(?:-[\d.]+)?")
+_FOR_C = re.compile(r"(?:.*-)?(?:gcc|clang|cc)(?:-[\d.]+)?")
 _ASK_TIMEOUT_S = 60
 
 
@@ -307,8 +307,12 @@ def ask(command: list[str], *, stderr: bool = False) -> str:
 
 def _named_cxx(named: str) -> Path:
     found = _which_compiler(named)
+    if found is not None and _FOR_C.fullmatch(found.name) is not None:
+        raise ToolchainError(
+            f"CXX is '{named}', which is a compiler for C: it does not link with C++'s library.",
+            hint="set CXX to the one for C++: g++ or clang++",
+        )
     if found is not None:
-        _refuse_for_c(named, found)
         return found
     first, *arguments = named.split()
     if arguments and (os.sep not in first or probes.which(first) is not None):
@@ -317,21 +321,6 @@ def _named_cxx(named: str) -> Path:
             hint=f"name the compiler alone; flags go into the op's extra_cflags, ccache into {env.COMPILER_LAUNCHER}",
         )
     raise ToolchainError(f"CXX is '{named}', and there is no such program.", hint="correct CXX, or unset it")
-
-
-def _refuse_for_c(named: str, path: Path) -> None:
-    """Reject a driver for C: it compiles C++ too, but links without the C++ library.
-
-    clang decides by its name; GCC has two programs.
-    """
-    for name in (path.name, path.resolve().name):
-        match = _FOR_C.fullmatch(name)
-        if match is not None and not (match["driver"] == "clang" and name != path.name):
-            driver = {"gcc": "g++", "clang": "clang++", "cc": "c++"}[match["driver"]]
-            raise ToolchainError(
-                f"CXX is '{named}', which is a compiler for C: it does not link with C++'s library.",
-                hint=f"set CXX to the one for C++: {path.with_name(name.replace(match['driver'], driver))}",
-            )
 
 
 def _which_compiler(name: str) -> Path | None:

@@ -38,28 +38,14 @@ class TestCxx:
         with pytest.raises(ToolchainError, match="CXX is '/opt/nothing/g\\+\\+', and there is no such program"):
             find_cxx()
 
-    @pytest.mark.parametrize(
-        ("for_c", "for_cpp"), [("gcc", "g++"), ("x86_64-linux-gnu-gcc-12", "x86_64-linux-gnu-g++-12"), ("cc", "c++")]
-    )
-    def test_the_driver_for_c_is_refused_with_the_one_for_cpp(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, for_c: str, for_cpp: str
-    ) -> None:
-        monkeypatch.setenv("CXX", str(write_gcc(tmp_path / for_c)))
-        with pytest.raises(ToolchainError, match="is a compiler for C: ") as caught:
-            find_cxx()
-        assert caught.value.hint == f"set CXX to the one for C++: {tmp_path}/{for_cpp}"
-
-    def test_clang_is_for_the_language_that_it_is_called_by(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        answer = 'case "$*" in *version*) echo "clang version 19.1.0";; esac'
-        write_program(tmp_path / "clang-19", answer)
-        (tmp_path / "clang++").symlink_to(tmp_path / "clang-19")
-        monkeypatch.setenv("CXX", str(tmp_path / "clang++"))
-        assert find_cxx().family == "clang"
-        monkeypatch.setenv("CXX", str(tmp_path / "clang-19"))
+    @pytest.mark.parametrize("name", ["gcc", "x86_64-linux-gnu-gcc-12", "cc", "clang-19"])
+    def test_the_driver_for_c_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+        monkeypatch.setenv("CXX", str(write_gcc(tmp_path / name)))
         with pytest.raises(ToolchainError, match="is a compiler for C: "):
             find_cxx()
+        (tmp_path / "c++").symlink_to(tmp_path / name)
+        monkeypatch.setenv("CXX", str(tmp_path / "c++"))
+        assert find_cxx().family == "gcc"
 
     def test_a_compiler_too_old_for_the_headers_is_refused(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
