@@ -11,10 +11,9 @@ import pytest
 from kjit.cli.new import new
 from kjit.engine.cache import contents
 from kjit.scaffold.patterns import PATTERNS
-from kjit.spec import CPP_DTYPES, KINDS
+from kjit.spec import KINDS
 
 ROOT = Path(__file__).parents[2]
-DTYPE_H = (ROOT / "kjit" / "include" / "kjit" / "dtype.h").read_text("utf-8")
 
 
 def page(name: str) -> str:
@@ -37,11 +36,6 @@ def test_a_pattern_is_in_the_help_and_on_the_pages(pattern: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_target_is_on_the_page_of_commands(kind: str) -> None:
     assert f"`{kind}`" in page("commands.md").partition("| `--target LIST` |")[2].partition("\n")[0]
-
-
-def test_a_type_with_a_name_of_kjits_is_in_the_header_of_types() -> None:
-    ours = [name for name in CPP_DTYPES.values() if re.match(r"(fp|bf)\d", name) and "fnuz" not in name]
-    assert [name for name in ours if not re.search(rf"\b{name}\b", DTYPE_H)] == []
 
 
 def test_every_file_in_the_cache_is_on_the_page_of_the_cache() -> None:
