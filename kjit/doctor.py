@@ -182,7 +182,7 @@ def _cuda() -> str:
         cuda = find_cuda()
     except NoCudaError as error:
         raise _AbsentError("not installed; kernels for the CPU work without it.", hint=error.hint) from None
-    host = find_host_cxx(cuda.nvcc)
+    host = find_host_cxx()
     compiled_by = f"host compiler {host.label}" if cuda.has_nvcc else "without nvcc"
     return f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}), {compiled_by}"
 
@@ -193,7 +193,7 @@ def _nvrtc() -> str:
     try:
         cuda = find_cuda()
         others = "nvcc compiles CUDA sources" if cuda.has_nvcc else ""
-        nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir], find_host_cxx(cuda.nvcc))
+        nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir], find_host_cxx())
     except ToolchainError as error:
         kind = KjitError if asked == "nvrtc" else _AbsentError
         raise kind(" ".join(filter(None, (error.message, others and f"{others}."))), hint=error.hint) from None

@@ -1,12 +1,11 @@
 """Exceptions for failed builds.
 
-Usually a compiler rejected the sources, as shown by diagnostics.py. Other causes are a full disk, a compiler that
-disappeared, and kjit's own programs.
+Usually a compiler rejected the sources, as shown by diagnostics.py. Other causes are a full disk and kjit's own
+programs.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Step, leading_to
 from kjit.engine.diagnostics import diagnostics
 from kjit.engine.diagnostics.files import Files
-from kjit.engine.diagnostics.hints import Given
 from kjit.engine.diagnostics.printed import failed_steps
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, KjitError, ToolchainError
@@ -54,15 +52,6 @@ def explain(
     everything = "".join(log for _, log in made)
     if diagnostics.is_disk_full(everything + ninja_output):
         return disk_full(folder)
-    compilers = [toolchain.compilers[side] for side in variant.spec.kinds]
-    tools = {toolchain.cxx.path: os.X_OK}
-    for compiler in compilers:
-        tools |= compiler.programs
-    gone = next((path for path, mode in tools.items() if not os.access(path, mode)), None)
-    if gone is not None:
-        return ToolchainError(
-            f"The compiler '{gone}' disappeared during the build.", hint="`kjit doctor` shows what kjit finds now"
-        )
     broke = next(filter(None, (_breakdown(variant, step, log) for step, log in broken)), None)
     if broke is not None:
         return broke
@@ -76,19 +65,14 @@ def explain(
     refused = {step.output.partition(".")[0] for step, _ in broken if step.output.endswith(".cubin")}
     halves = [step.output.partition(".")[0] if step.output.endswith(".host.o") else None for step, _ in broken]
     log = "".join(log for half, (_, log) in zip(halves, broken, strict=True) if half not in refused)
-    files, given = files_of(variant, toolchain, folder, steps), _given(variant, toolchain)
-    report = diagnostics.explain(log, files, str(variant.target), given)
+    report = diagnostics.explain(log, files_of(variant, toolchain, folder, steps), str(variant.target))
+    of_compilers = (toolchain.compilers[side].explain(log, toolchain) for side in variant.spec.kinds)
     command = _to_repeat(links, leading_to(broken[0][0], steps))
     verb = "link" if any(name.endswith(".o") for name in broken[0][0].inputs) else "compile"
     message = f"{variant.label} does not {verb}.\n{report.text}"
     if verbose:
         message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
-    return CompileError(
-        message,
-        log=log,
-        command=command,
-        hint=next(filter(None, (each.explain(log, toolchain) for each in compilers)), report.hint),
-    )
+    return CompileError(message, log=log, command=command, hint=next(filter(None, of_compilers), report.hint))
 
 
 def _breakdown(variant: Variant, step: Step, log: str) -> KjitError | None:
@@ -121,14 +105,6 @@ def files_of(variant: Variant, toolchain: Toolchain, folder: Path, steps: Sequen
     sources = (*variant.spec.cuda_files, *variant.spec.cpp_files)
     generated = frozenset(name for step in steps for name, _ in step.generated)
     return Files(sources, generated, folder, toolchain.library_dirs())
-
-
-def _given(variant: Variant, toolchain: Toolchain) -> Given:
-    """The flags that are not kjit's, by source."""
-    given: dict[str, Sequence[str]] = {"extra_ldflags": variant.spec.extra_ldflags}
-    for compiler in toolchain.compilers.values():
-        given |= compiler.given(variant.spec, toolchain.environment())
-    return {name: flags for name, flags in given.items() if flags}
 
 
 def _to_repeat(links: Links, steps: Sequence[Step]) -> str:

@@ -15,13 +15,11 @@ import os
 import re
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 
 from kjit import env
 from kjit.engine.cache.folders import is_noexec
 from kjit.engine.diagnostics import hints
 from kjit.engine.diagnostics.files import Files
-from kjit.engine.diagnostics.hints import Given
 from kjit.engine.diagnostics.messages import parse, plain
 from kjit.engine.diagnostics.placing import declaration, order
 from kjit.engine.diagnostics.printed import without_resources
@@ -48,13 +46,12 @@ class Report:
     hint: str | None
 
 
-def explain(log: str, files: Files, target: str, given: Given = MappingProxyType({})) -> Report:
+def explain(log: str, files: Files, target: str) -> Report:
     """The errors of a failed build.
 
     Args:
         log: the output of the tools.
         target: the target of the build, as `str(Target)`.
-        given: the flags that are not kjit's, by source.
     """
     log = plain(log)
     if _KILLED.search(log):
@@ -74,7 +71,7 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
         found = language[:1]  # all other errors follow from it
     shown = order(found, files)[:_SHOWN]
     text = _joined([render(message, files) for message in shown], len(found) - len(shown), "error")
-    return Report(text, hints.hint(shown, partial(declaration, files=files), target, given))
+    return Report(text, hints.hint(shown, partial(declaration, files=files), target))
 
 
 def explain_warnings(log: str, files: Files) -> str:

@@ -9,22 +9,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kjit.engine.compile.rewrite.shared_memory import DYNAMIC
 from kjit.engine.diagnostics.messages import Message
 from kjit.spec import CPP_DTYPES
-
-Given = Mapping[str, Sequence[str]]
-"""The flags that are not kjit's, by source: `extra_cflags`, `NVCC_APPEND_FLAGS`."""
-
-_FLAGS = "flags come from the spec's extra_cflags (C++), extra_cuda_cflags (nvcc) and extra_ldflags (linker)"
-_REFUSED_FLAG = re.compile(
-    r"(?:[Uu]nrecogni[sz]ed|[Uu]nknown|[Uu]nsupported|[Ii]nvalid) (?:command-line |warning )?(?:option|argument):? "
-    r"['\"]?(?P<option>[^'\"]*?)(?: found)?(?:['\"]|$)"
-    r"|no such file or directory: '(?P<file>[^']*)|(?P<word>\S+): linker input file not found"
-)
 
 _UNDEFINED_NAME = re.compile(
     r"identifier \"(?P<name>\w+)\" is undefined$|class \"(?P<of>[^\"]+)\" has no member \"(?P<member>\w+)\"$"
@@ -101,6 +91,11 @@ text: \Athe simulator cannot run
 text: \A.*\bDYNAMIC(?P<array>\w+)
     nvcc refuses this as well: dynamic shared memory has one type for a name (`{array}`) in a unit; declare it as
     unsigned char and cast it, or give it a name for each type
+# Flags, as any compiler or linker reports them
+text: (?:[Uu]nrecogni[sz]ed|[Uu]nknown|[Uu]nsupported|[Ii]nvalid) (?:command-line |warning )?(?:option|argument)\b
+text: linker input file not found|no such file or directory: '[^/']*'|A single input file is required
+    flags come from the spec's extra_cflags (C++), extra_cuda_cflags (nvcc) and extra_ldflags (linker), and from
+    NVCC_APPEND_FLAGS and NVCC_PREPEND_FLAGS
 # Linkers
 text: \Aundefined symbol\W+hwy::
     include <kjit/highway.h> instead of Highway's headers: it has what these need from Highway's library
@@ -197,9 +192,7 @@ def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], heade
     return next(iter(difflib.get_close_matches(name, words - {name}, 1, 0.75)), None)
 
 
-def hint(
-    messages: Sequence[Message], declaration: Callable[[Message], str | None], target: str, given: Given
-) -> str | None:
+def hint(messages: Sequence[Message], declaration: Callable[[Message], str | None], target: str) -> str | None:
     """A hint for the first known error.
 
     Args:
@@ -207,32 +200,13 @@ def hint(
         target: the target of the build, as `str(Target)`.
     """
     for message in messages:
-        found = _of_flag(message.text, given) or _in_table(message, target)
+        found = _in_table(message, target)
         if found is not None:
             return found
         declared = declaration(message)
         if declared is not None:
             return f"the export is declared in Python, where the spec is: {declared}"
     return None
-
-
-def _of_flag(text: str, given: Given) -> str | None:
-    """A hint for a message about a flag, of any compiler or linker."""
-    match = _REFUSED_FLAG.search(text)
-    if match is None:
-        return None
-    option = match["option"] or match["file"] or match["word"] or ""
-    # Tools omit a dash.
-    pattern = re.compile(rf"(?<![\w-])-{{0,2}}{re.escape(option.lstrip('-').partition('=')[0])}(?![\w-])")
-    where = next((where for where, flags in given.items() if option and any(map(pattern.search, flags))), None)
-    if re.search(r"\S\s+-", option):
-        return (
-            f"these are several flags in one{f', in {where}' if where else ''}: without the quotes, as in "
-            f"-Xcompiler={','.join(option.split())}"
-        )
-    if where is not None:
-        return f"it is in {where}: correct it there, or remove it"
-    return None if match["file"] else _FLAGS
 
 
 def _in_table(message: Message, target: str) -> str | None:

@@ -86,11 +86,6 @@ class UnitCompiler:
         return ()
 
     @property
-    def programs(self) -> Mapping[Path, int]:
-        """The files that a build needs of it, and how they are accessed (`os.X_OK`)."""
-        return {}
-
-    @property
     def include_dirs(self) -> tuple[Path, ...]:
         """The folders of the headers that come with it."""
         return ()
@@ -155,10 +150,6 @@ class NvccUnits(UnitCompiler):
         return ((str(nvcc.path), nvcc.size, nvcc.mtime_ns), *self.toolkit.stamps)
 
     @property
-    def programs(self) -> Mapping[Path, int]:
-        return {self.toolkit.nvcc.path: os.X_OK}
-
-    @property
     def include_dirs(self) -> tuple[Path, ...]:
         return self.toolkit.include_dirs
 
@@ -202,10 +193,6 @@ class NvrtcUnits(NvccUnits):
     @property
     def stamps(self) -> tuple[Stamp, ...]:
         return (*super().stamps, *self.nvrtc.stamps)
-
-    @property
-    def programs(self) -> Mapping[Path, int]:
-        return {self.nvrtc.library: os.R_OK, self.nvrtc.builtins: os.R_OK}
 
     def link_flags(self) -> list[str]:
         return [*(f"-Wl,--wrap={name}" for name in WRAPPED), *super().link_flags()]

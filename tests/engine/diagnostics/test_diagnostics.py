@@ -321,21 +321,3 @@ def test_a_killed_compiler_is_one_sentence(view: Path, log: str) -> None:
 @pytest.mark.parametrize("reason", ["No space left on device", "Disk quota exceeded"])
 def test_a_full_disk_is_recognised(reason: str) -> None:
     assert is_disk_full(f"cc1plus: fatal error: error writing to x.s: {reason}\n")
-
-
-class TestFlags:
-    def test_an_option_is_said_to_stand_where_it_stands(self, view: Path) -> None:
-        given = {"extra_cuda_cflags": ("-O3",), "NVCC_APPEND_FLAGS": ("--bogus=1",)}
-        report = explain("nvcc fatal   : Unknown option '--bogus'\n", files_of(view), "cuda:sm_80", given)
-        assert report.hint == "it is in NVCC_APPEND_FLAGS: correct it there, or remove it"
-
-    @pytest.mark.parametrize(
-        "said",
-        [
-            "g++: error: 3: linker input file not found: No such file or directory",
-            "clang++: error: no such file or directory: '3'",
-        ],
-    )
-    def test_a_word_that_is_no_option_is_said_to_stand_where_it_stands(self, said: str, view: Path) -> None:
-        report = explain(f"{said}\n", files_of(view), "cpu", {"extra_cflags": ["-I", "/a", "3"]})
-        assert report.hint == "it is in extra_cflags: correct it there, or remove it"

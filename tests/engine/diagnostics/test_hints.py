@@ -11,7 +11,7 @@ VIEW = "kjit::host::TensorView"
 
 
 def hint(text: str, code: str | None = None) -> str | None:
-    return hints.hint([Message(text, "a.cu", 1, code=code)], lambda _: None, "cpu", {})
+    return hints.hint([Message(text, "a.cu", 1, code=code)], lambda _: None, "cpu")
 
 
 @pytest.mark.parametrize(

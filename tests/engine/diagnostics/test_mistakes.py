@@ -288,8 +288,10 @@ void scale(TensorView x) { scale_rows(x.data_ptr<float>(), x.data_ptr<float>(), 
     "undefined_at_load": Mistake(FACTOR, "undefined symbol: scale_factor", "name the library", library="other"),
     # Flags (those that kjit itself refuses are in tests/engine/compile/test_refusals.py)
     "older_language": declared(RIGHT, r"headers need C\+\+20", "remove -std=", flags=("-std=c++17",), on=ALL),
-    "unknown_flag": declared(RIGHT, "-ffast-maths", "it is in extra_cflags", flags=("-ffast-maths",)),
-    "unknown_option": declared(KERNEL, "[Uu]nknown option|no option", "correct it|nvcc", flags=("--use_fast",), on=GPU),
+    "unknown_flag": declared(RIGHT, "-ffast-maths", "flags come from", flags=("-ffast-maths",)),
+    "unknown_option": declared(
+        KERNEL, "[Uu]nknown option|no option", "flags come from|nvcc", flags=("--use_fast",), on=GPU
+    ),
     "two_flags_in_one": declared(RIGHT, "is not one flag", '"-O3", "-g"', flags=("-O3 -g",), on=ALL),
     # Kernels
     "kernel_missing_semicolon": edited(

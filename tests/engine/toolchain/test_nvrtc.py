@@ -895,7 +895,7 @@ class TestToolkit:
 
     def test_with_clang_cuda_sources_are_nvccs(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clang = replace(find_cxx(), family="clang", version=(19, 1))
-        monkeypatch.setattr("kjit.engine.toolchain.toolchain.find_host_cxx", lambda _: clang)
+        monkeypatch.setattr("kjit.engine.toolchain.toolchain.find_host_cxx", lambda: clang)
         _discover.cache_clear()
         with pytest.raises(
             ToolchainError, match=r"sources with g\+\+ only, and the C\+\+ compiler is clang 19\.1"

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from fakes import calls, write_cuda, write_gcc
+from fakes import calls, write_gcc
 
 from kjit.engine.toolchain import compilers, memo, toolchain
 from kjit.engine.toolchain.build_flags import nvcc_flags
@@ -32,21 +32,6 @@ class TestToolchain:
     def test_an_unknown_architecture_is_refused_before_a_compile(self) -> None:
         with pytest.raises(UsageError, match=r"does not build for architecture 5\.0"):
             Toolchain.for_target(Target.cuda("5.0"))
-
-    def test_a_host_compiler_too_new_for_cuda_gives_way_to_an_older_one(
-        self, cxx: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        older = write_gcc(cxx.parent / "g++-11", "11.4.0")
-        monkeypatch.setenv("KJIT_CUDA_HOME", str(write_cuda(tmp_path / "strict", gcc_limit=11)))
-        assert Toolchain.for_target(Target.cuda("9.0a")).cxx.path == older
-
-    def test_a_named_host_compiler_too_new_for_cuda_is_refused(
-        self, cxx: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        monkeypatch.setenv("CXX", str(cxx))
-        monkeypatch.setenv("KJIT_CUDA_HOME", str(write_cuda(tmp_path / "strict", gcc_limit=11)))
-        with pytest.raises(ToolchainError, match=r"supports gcc up to version 11, and .* is gcc 12\.2"):
-            Toolchain.for_target(Target.cuda("9.0a"))
 
     def test_a_compiler_that_went_away_is_looked_for_again(self, cxx: Path) -> None:
         Toolchain.for_target(Target.cpu())
