@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from kjit.bench.sweep import Sweep, describe, plain
-from kjit.engine.diagnostics.symbols import function_name, short_names
 from kjit.engine.toolchain.cuda_tools import find_tool
 from kjit.errors import KjitError, UsageError
+from kjit.inspection import short_name
 from kjit.project import PYTHON_C, Project
 
 FORBIDDEN = "ERR_NVGPUCTRPERM"
@@ -153,13 +153,6 @@ def read_details(text: str) -> list[Launch]:
     for number, launch in launches.items():
         launch.advice.extend(text for _, text in sorted(advice.get(number, ()), key=lambda each: -each[0]))
     return list(launches.values())
-
-
-def short_name(signature: str) -> str:
-    """`copy<float>` for `void <unnamed>::copy<float>(const T1 *, T1 *)`."""
-    return short_names(
-        [function_name(re.sub(r"(?:<unnamed>|\(anonymous namespace\)|\{anonymous\})::", "", signature))]
-    )[0]
 
 
 def trace(point: Point, path: Path, calls: int = 5) -> list[dict[str, Any]]:
