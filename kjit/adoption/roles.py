@@ -194,30 +194,6 @@ class Roles:
         """The template's numbers without a default."""
         return [p for p in self.all_template if p.type not in ("typename", "class") and not p.default]
 
-    def matched_shapes(self) -> dict[str, str]:
-        """The type of each tensor, according to the TensorMatchers in the function."""
-        body = self.function.body
-        symbols = set(re.findall(r"\b(\w+)\s*=\s*SymbolicSize\b", body))
-        for declared in re.findall(r"\bSymbolicSize\s+([^;]*);", body):
-            symbols |= set(re.findall(r"\b(\w+)\s*[{(]", declared))
-        opened = set(re.findall(r"\bSymbolicShape\s+(\w+)", body))
-        types: dict[str, str] = {}
-        call = r"\s*\.\s*(?:template\s+)?\w+\s*(?:<[^;()]*>)?\s*\([^;()]*\)"
-        for shape, chain in re.findall(rf"\bTensorMatcher\s*(?:\w+\s*)?\(([^;()]*)\)((?:{call})*)", body):
-            sizes = [size.strip() for size in re.sub(r"[{}]", "", shape).split(",") if size.strip()]
-            dims = ["..." if size in opened else size for size in sizes]
-            if any(size not in symbols and size != "..." and not size.isdecimal() for size in dims):
-                continue
-            dtype = re.search(r"with_dtype\s*<\s*([\w:]+)\s*>", chain)
-            name = (
-                (self.variables.get(dtype[1]) or _ELEMENTS.get(dtype[1].split("::")[-1])) if dtype is not None else None
-            )
-            if name is None:
-                continue
-            for tensor in re.findall(r"verify\s*\(\s*(\w+)", chain):
-                types[tensor] = f"{name}[{', '.join(dims)}]"
-        return types
-
 
 def is_list(parameter: Parameter) -> bool:
     """Whether it is a list of tensors."""
