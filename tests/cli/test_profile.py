@@ -21,13 +21,6 @@ from kjit.profiling import Point, trace
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_an_unknown_op_and_one_without_a_benchmark_are_wrong_usage(kjit: Kjit) -> None:
-    done = kjit("profile", "answr")
-    assert (done.returncode, "did you mean answer?" in done.stderr) == (2, True)
-    done = kjit("profile", "answer")
-    assert (done.returncode, "op 'answer' has no benchmark" in done.stderr) == (2, True)
-
-
 def test_a_trace_is_written_for_perfetto(kjit: Kjit, project: Path) -> None:
     (project / "benchmarks").mkdir()
     (project / "benchmarks" / "bench_answer.py").write_text(
