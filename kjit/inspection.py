@@ -97,11 +97,6 @@ def place_of(instruction: Instruction, sources: Sequence[str]) -> Place | None:
     return next(iter(own or instruction.places), None)
 
 
-def describe(kernel: Kernel) -> list[str]:
-    """A summary of a kernel: resources, widths of loads and stores, kinds of instructions."""
-    return [needs(kernel), accesses(kernel), mix(kernel)]
-
-
 def needs(kernel: Kernel) -> str:
     """`40 registers, no spills, 1152 B of static shared memory, 357 instructions`."""
     parts = []
@@ -227,20 +222,16 @@ def compare(before: Sequence[Code], now: Sequence[Code]) -> list[Difference]:
     whole = before[0] if len(before) == 1 and before[0].label not in {code.label for code in now} else None
     for code in now:
         then = whole or next((each for each in before if each.label == code.label), None)
-        old = {} if then is None else {_alike(kernel): kernel for kernel in then.kernels}
+        old = {} if then is None else {(kernel.name, kernel.arch): kernel for kernel in then.kernels}
         names = short_names([kernel.name for kernel in code.kernels])
         for name, kernel in zip(names, code.kernels, strict=True):
-            match = old.pop(_alike(kernel), None)
+            match = old.pop((kernel.name, kernel.arch), None)
             found.append(Difference(code.label, name, None if match is None else numbers(match), numbers(kernel)))
         if whole is None:
             gone = list(old.values())
             names = short_names([kernel.name for kernel in gone])
             found += [Difference(code.label, n, numbers(k), None) for n, k in zip(names, gone, strict=True)]
     return found
-
-
-def _alike(kernel: Kernel) -> tuple[str, str]:
-    return kernel.name, kernel.arch
 
 
 def numbers(kernel: Kernel) -> dict[str, int]:
