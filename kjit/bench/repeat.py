@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kjit.bench.collect import load_sweeps
 from kjit.bench.sweep import Failure, Report, Sweep, describe, identify, measure_time, plain
-from kjit.benchmark import brief, quick
+from kjit.benchmark import mode, quick
 from kjit.project import PYTHON_C, Project, Raised, describe_error, prints_to_stderr, read_project, run_of_project
 from kjit.revision import environment_of
 
@@ -125,7 +125,7 @@ def _measure_in_a_process(
 def main() -> None:
     """Run the measurements of a request, the first argument; the main function of the processes."""
     pyproject, files, is_quick, tells, result = json.loads(sys.argv[1])
-    with prints_to_stderr(), quick() if is_quick else brief():
+    with prints_to_stderr(), quick() if is_quick else mode(brief=True):
         sweeps, failures = load_sweeps(read_project(Path(pyproject)), [*map(Path, files)])
         times = _measure(sweeps, failures)
     if tells:

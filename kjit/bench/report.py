@@ -200,8 +200,8 @@ def _notes(sweep: Sweep, measurements: Sequence[Measurement]) -> tuple[str, ...]
         notes.append(f"All results match {sweep.label_of(sweep.baseline)}'s.")
     elif compared:
         notes.append(
-            f"Some results differ from {sweep.label_of(sweep.baseline)}'s by more than rounding, as a part of the largest"
-            " one: a wrong kernel's time says little."
+            f"Some results differ from {sweep.label_of(sweep.baseline)}'s by more than rounding, as a part of the"
+            " largest one: a wrong kernel's time says little."
         )
     if any(m.share is not None and m.share.value > 1 and m.share.of.endswith("bandwidth") for m in measurements):
         notes.append("More than 100%: the data stayed in the cache between calls, and memory was not the limit.")

@@ -14,7 +14,7 @@ from typing import Any
 from kjit import env
 from kjit.bench.hardware import Hardware, Share, find_hardware
 from kjit.bench.outputs import Agreement, compare
-from kjit.benchmark import BenchTime, kept
+from kjit.benchmark import BenchTime, Kept, mode
 from kjit.errors import KjitError, UsageError
 from kjit.project import describe_error
 
@@ -191,7 +191,8 @@ def run_sweeps(sweeps: Iterable[Sweep], on_start: Callable[[Sweep, str], None] |
                 if on_start is not None:
                     on_start(sweep, describe(plain(given), str(provider)))
                 # Only the first is judged; poisoned memory may make PyTorch compile others again.
-                with kept(poisons=provider == sweep.providers[0]) as keeper:
+                keeper = Kept(poisons=provider == sweep.providers[0])
+                with mode(kept=keeper):
                     row.append(_measure(sweep, given, provider, label, known))
                 results.append(keeper.results[:1])
             report.measurements += _compared(sweep, row, results)

@@ -11,7 +11,6 @@ import typer
 
 from kjit.cli import console, text
 from kjit.cli.cache import check_ops
-from kjit.cli.confirm import confirm
 from kjit.cli.options import Ops, Yes
 from kjit.errors import CacheError, UsageError
 
@@ -69,7 +68,7 @@ def clean_cache(
     if not json and dry_run:
         console.note("Nothing was removed (--dry-run).")
         return
-    if not dry_run and has_some and not confirm("Remove", nothing="Nothing was removed.", yes=yes):
+    if not dry_run and has_some and not console.confirm("Remove", nothing="Nothing was removed.", yes=yes):
         return
     freed, errors = 0, list[CacheError]()
     if not dry_run:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from forked import Forks
 
-from kjit.cli.interrupts import ended_by_signals
+from kjit.cli.building import ended_by_signals
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain import cpu
 from kjit.engine.toolchain.toolchain import Toolchain

@@ -130,7 +130,7 @@ def test_the_shell_completes_commands_and_the_ops_of_the_project(kjit_in: Kjit, 
             OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/full/file"),
             1,
             (
-                "error: no space is left on the disk for '/full/file'.\n"
+                "error: No space left on device ('/full/file').\n"
                 "hint: free some space (`kjit clean-cache` empties kjit's cache)\n"
             ),
         ),

@@ -108,15 +108,6 @@ def test_a_path_that_leaves_the_root_is_a_mistake(tmp_path: Path, name: str) -> 
         FileSet(tmp_path / "root").add(tmp_path / "root" / name, "")
 
 
-def test_a_root_that_is_reached_by_a_link_is_written_to(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to("real")
-    files = FileSet(tmp_path / "link")
-    files.add(tmp_path / "link" / "a" / "x.txt", "x")
-    files.write()
-    assert (tmp_path / "real" / "a" / "x.txt").read_text() == "x"
-
-
 def test_a_file_that_is_a_link_is_replaced_and_what_it_leads_to_stays(files: FileSet, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (files.root / "new.txt").symlink_to(tmp_path / "precious")
@@ -134,11 +125,6 @@ def test_what_a_link_leads_to_is_edited(tmp_path: Path) -> None:
     files.add(root / "x.txt", "changed", edits=True)
     files.write()
     assert (tmp_path / "shared").read_text() == "changed"
-
-
-def test_python_that_does_not_compile_is_never_written(tmp_path: Path) -> None:
-    with pytest.raises(SyntaxError):
-        FileSet(tmp_path).add(tmp_path / "x.py", "def f(:\n")
 
 
 def test_the_tree_marks_what_exists(files: FileSet) -> None:

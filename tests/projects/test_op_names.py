@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kjit.errors import UsageError
-from kjit.projects.op_names import MAX_OP_LENGTH, camel, check_op_name, op_problem
+from kjit.projects.op_names import MAX_OP_LENGTH, check_op_name, op_problem
 
 
 def suggested(hint: str) -> str:
@@ -56,11 +56,6 @@ def test_the_suggested_name_would_do(name: str) -> None:
     else:
         assert name.isidentifier()
         assert len(name) <= MAX_OP_LENGTH
-
-
-@pytest.mark.parametrize(("op", "type_name"), [("rms_norm", "RmsNorm"), ("bump_", "Bump"), ("x2y", "X2y")])
-def test_the_cpp_type_is_the_name_in_camel_case(op: str, type_name: str) -> None:
-    assert camel(op) == type_name
 
 
 @pytest.mark.parametrize(
