@@ -114,6 +114,11 @@ def adopt(path: Path, op: str, *, function: str | None, signature: str | None) -
             )
     chosen = _choose(source, function, shown)
     roles = Roles(source, chosen, op, shown, f"{shown}:{chosen.line}")
+    for parameter in chosen.parameters:
+        if parameter.type.count("*") > 1:
+            raise roles.refuse(
+                f"'{parameter.type} {parameter.name}' points to pointers.", f"write the op by hand: {PAGE}"
+            )
     if signature is None:
         chosen_by = f" --function {chosen.qualified}" if len(source.functions) > 1 else ""
         raise roles.refuse(

@@ -145,25 +145,9 @@ class Roles:
         return None
 
     def element(self, parameter: Parameter) -> str:
-        """The dtype of a pointer's elements, in a signature."""
-        base = parameter.base
-        if base in self.variables:
-            return self.variables[base]
-        vector = re.fullmatch(r"(float|int|half|char|uchar|short|uint)[1-4]", base)
-        name = _ELEMENTS.get(base.removeprefix("std::").removeprefix("kjit::"))
-        name = name or (
-            _ELEMENTS.get({"uchar": "unsigned char", "uint": "unsigned"}.get(vector[1], vector[1])) if vector else ""
-        )
-        if parameter.type.count("*") > 1:
-            raise self.refuse(
-                f"'{parameter.type} {parameter.name}' points to pointers.", f"write the op by hand: {PAGE}"
-            )
-        if not name:
-            raise self.refuse(
-                f"what '{parameter.type} {parameter.name}' points to is not a known dtype.",
-                "give a signature, such as: x: float32[N] -> out: float32[N]",
-            )
-        return name
+        """The dtype of a pointer's elements, in a signature; `float32` if it is unknown."""
+        base = parameter.base.removeprefix("std::").removeprefix("kjit::")
+        return self.variables.get(base) or _ELEMENTS.get(base) or _ELEMENTS.get(base.rstrip("1234"), "float32")
 
     def number(self, parameter: Parameter) -> str:
         """The type of a number, in a signature; empty if it is not a number."""
