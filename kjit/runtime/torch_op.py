@@ -115,8 +115,8 @@ UNPROMISED = (
     "torch.library.Library._destroy",
 )
 
-GRADIENT = "register_autograd"
-"""An attribute that every op has."""
+GRADIENT, HAS_GRADIENT = "register_autograd", "has_gradient"
+"""Attributes that every op has."""
 
 NEWEST_TORCH = "2.15"
 """The newest torch that this kjit was tested with; docs/versions.md has the others."""
@@ -217,11 +217,12 @@ def torch_op(
                     hint="register the backward of the newer one",
                 )
             gradient.set(backward, setup_context)
+            called.__dict__[HAS_GRADIENT] = True
             if not gradient.overloads:
                 gradient.record = _recording_kernel(f"{namespace}::{op_name}", gradient)
                 gradient.overloads.append(defined)
 
-        called.__dict__[GRADIENT] = register_autograd
+        called.__dict__[GRADIENT], called.__dict__[HAS_GRADIENT] = register_autograd, False
         return cast("TorchOp[_P, _R]", called)
 
     return decorate

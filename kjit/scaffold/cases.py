@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from typing import Literal
 
 from kjit.dtypes import DTYPES, DType
 from kjit.scaffold.patterns import Kind
 from kjit.scaffold.python import PythonView
-from kjit.scaffold.start import View, python_tuple
-from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Tensor
+from kjit.scaffold.start import Start, View, python_tuple
+from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
 from kjit.testing import LARGEST, LONGEST_ROW
 
 MANY = 25_000_000
@@ -54,11 +55,36 @@ class CallsView(View):
 
     @property
     def arguments(self) -> list[tuple[str, str]]:
-        """The parameters, each with a value for a test; numbers differ from their defaults."""
+        """The parameters, each with a value for a test; numbers differ from their defaults and from each other."""
+        numbers = sample_numbers(self.signature)
         return [
-            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else sample_number(p))
+            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else numbers[p.name])
             for p in self.signature.parameters
         ]
+
+    @property
+    def values(self) -> list[str]:
+        """Further values for a test, as items of a dictionary: all of what has few, and the negatives of numbers."""
+        numbers = sample_numbers(self.signature)
+        values = {}
+        for scalar in (*self.signature.scalars, *self.signature.constants):
+            if scalar.kind == "choice":
+                values[scalar.name] = [f'"{word}"' for word in scalar.choices]
+            elif scalar.kind == "bool":
+                values[scalar.name] = ["False", "True"]
+            elif not scalar.constant and scalar.kind in self._negative and not _is_eps(scalar, self.start):
+                values[scalar.name] = [f"-{numbers[scalar.name]}"]
+        return [f'"{name}": {python_tuple(several)}' for name, several in values.items()]
+
+    @property
+    def _negative(self) -> tuple[str, ...]:
+        """The kinds of numbers that may be negative in a test: an unsigned result has no defined value then."""
+        dtypes = [
+            dtype
+            for result in self.start.results
+            for dtype in ([result.dtype] if isinstance(result.dtype, DType) else self.python.dtypes)
+        ]
+        return () if any(dtype.name.startswith("uint") for dtype in dtypes) else ("float", "int")
 
     def _sample_tensor(self, tensor: Tensor) -> str:
         raise NotImplementedError
@@ -435,16 +461,29 @@ def _sum_of_sizes(sizes: Mapping[str, int]) -> str:
     return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
 
 
-def sample_number(scalar: Scalar) -> str:
-    """A value for a test: the default of a constant, as no other is built; otherwise a value other than the default."""
-    if scalar.kind == "choice":
-        return f'"{scalar.default or scalar.choices[0]}"'
-    if scalar.constant:
-        return repr(scalar.default) if scalar.default is not None else "True"
-    if scalar.kind == "str":
-        return '"text"' if scalar.default != "text" else '"words"'
-    if scalar.kind == "float":
-        return "0.5" if scalar.default != 0.5 else "0.25"
-    if scalar.kind == "int":
-        return "3" if scalar.default != 3 else "2"
-    return repr(scalar.default is not True)
+def sample_numbers(signature: Signature) -> dict[str, str]:
+    """A value for each number in a test: the default of a constant, as no other is built; otherwise a value other than
+    the default and those of other parameters, so that one in the place of another is noticed."""
+    numbers: dict[str, str] = {}
+    for scalar in (*signature.scalars, *signature.constants):
+        if scalar.kind == "choice":
+            value = f'"{scalar.default or scalar.choices[0]}"'
+        elif scalar.constant:
+            value = repr(scalar.default) if scalar.default is not None else "True"
+        elif scalar.kind == "bool":
+            value = repr(scalar.default is not True)
+        else:
+            values = {
+                "float": (0.5 + number / 4 for number in count()),
+                "int": (3 + number for number in count()),
+                "str": chain(("text", "words"), (f"text{number}" for number in count())),
+            }[scalar.kind]
+            given = (json.dumps(value) for value in values if value != scalar.default)
+            value = next(value for value in given if value not in numbers.values())
+        numbers[scalar.name] = value
+    return numbers
+
+
+def _is_eps(scalar: Scalar, start: Start) -> bool:
+    """Whether a number keeps others positive."""
+    return scalar.name == start.eps or scalar.name.startswith("eps")

@@ -151,16 +151,6 @@ def variants_of(root: Path, op: str, target: Target) -> list[Variant]:
     return declared_in(vars(module))[0].variants([target])
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A project whose package has a name of its own, so that several tests can import theirs."""
-    package = f"kernels_{re.sub(r'[^a-z0-9]', '_', tmp_path.name.lower())}"
-    (tmp_path / "pyproject.toml").write_text(
-        f'[tool.kjit]\npackage = "{package}"\n\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
-    )
-    return tmp_path
-
-
 def random_ops(pattern: str, numbers: Iterable[int]) -> list[Op]:
     """Ops with the signatures of these numbers."""
     return [Op(f"op{number}", str(signature_for(pattern, number)), pattern=pattern) for number in numbers]
