@@ -238,7 +238,7 @@ def test_other_values_of_a_number_are_compared() -> None:
         negated,
         reference=lambda x, negate: -x if negate else x,
         inputs=lambda shape, dtype, device: make_inputs(shape, dtype, device) | {"negate": True},
-        values={"negate": (True, False)},
+        values=[("negate", True), ("negate", False)],
     )
     tests().test_agrees_with_pytorch((5,), (torch.float32,), "cpu")
     tests().test_agrees_with_pytorch_for_other_values(("negate", True), "cpu")

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from kjit.errors import UsageError
 from kjit.signature.names import (
-    AMBIGUOUS,
     PYTHON_NAMES,
     Problem,
     is_used_in_code,
@@ -93,7 +92,7 @@ def _why_no_op(name: str) -> str | None:
     if camel(name) in cpp_types():
         return f"an op named '{name}' would hide {camel(name)} of kjit's C++ headers."
     if name == "l":
-        return AMBIGUOUS
+        return "'l' looks like the digit 1."
     if name in TOOL_FILES or _PYTEST_NAMES.fullmatch(name):
         return f"pytest and packaging tools would take '{name}' for something else than an op."
     return None

@@ -64,17 +64,17 @@ class CallsView(View):
 
     @property
     def values(self) -> list[str]:
-        """Further values for a test, as items of a dictionary: all of what has few, and the negatives of numbers."""
+        """Further values for a test, each with its parameter: all of what has few, and the negatives of numbers."""
         numbers = sample_numbers(self.signature)
-        values = {}
+        values: list[tuple[str, str]] = []
         for scalar in (*self.signature.scalars, *self.signature.constants):
             if scalar.kind == "choice":
-                values[scalar.name] = [f'"{word}"' for word in scalar.choices]
+                values += [(scalar.name, f'"{word}"') for word in scalar.choices]
             elif scalar.kind == "bool":
-                values[scalar.name] = ["False", "True"]
+                values += [(scalar.name, "False"), (scalar.name, "True")]
             elif not scalar.constant and scalar.kind in self._negative and not _is_eps(scalar, self.start):
-                values[scalar.name] = [f"-{numbers[scalar.name]}"]
-        return [f'"{name}": {python_tuple(several)}' for name, several in values.items()]
+                values.append((scalar.name, f"-{numbers[scalar.name]}"))
+        return [f'("{name}", {value})' for name, value in values]
 
     @property
     def _negative(self) -> tuple[str, ...]:
@@ -143,6 +143,8 @@ class CasesView(CallsView):
             return "(*shape[:-1], 2 * shape[-1])"
         if kind == "column":
             return f"shape[-{rank}:]"
+        if self.placed.keeps_dim(tensor):
+            return "(*shape[:-1], 1)"
         if kind in ("number", "index"):
             return f"shape[:-{rank}]" if rank else "shape"
         if kind == "table":

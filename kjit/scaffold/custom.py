@@ -23,7 +23,7 @@ LEADING = "leading"
 """The name of the dimensions of `...`: in C++ their product, in Python all of them."""
 
 
-_TAKEN = frozenset({LEADING, "device", "kjit", "math", "shape", "size", "torch"})
+_TAKEN = frozenset({LEADING, "device", "kjit", "l", "math", "shape", "size", "torch"})
 """Names with another meaning in the code that names sizes."""
 
 _LISTED = 3

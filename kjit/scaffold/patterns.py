@@ -63,6 +63,10 @@ class Placed:
         """The role of a tensor."""
         return self.kinds[tensor.name]
 
+    def keeps_dim(self, tensor: Tensor) -> bool:
+        """Whether a tensor with an element for each row has a last dimension of 1: `T[B, 1]`, for rows `T[B, D]`."""
+        return self.kind(tensor) == "number" and len(tensor.shape) == len(self.main.shape)
+
     def inputs(self, *kinds: Kind) -> list[Tensor]:
         """The inputs with these roles."""
         return [tensor for tensor in self.signature.inputs if self.kind(tensor) in kinds]
@@ -120,7 +124,7 @@ def find_pattern(name: str) -> Pattern:
         *others, last = PATTERNS
         raise UsageError(
             f"there is no pattern '{name}'; the patterns are {', '.join(others)} and {last}.",
-            hint=f"did you mean {near[0]}?" if near else f"--pattern {DEFAULT_PATTERN}",
+            hint=f"did you mean {near[0]}?" if near else f"--pattern {CUSTOM_PATTERN}, with a kernel of your own",
         )
     return PATTERNS[name]
 
@@ -183,8 +187,10 @@ def _check_parameters(signature: Signature, pattern: Pattern) -> None:
     for t in signature.tensors:
         if ELLIPSIS in t.shape[1:]:
             reason = f"'...' stands for the leading dimensions, and in '{t.name}' it follows another."
-            shape = (ELLIPSIS, *(d for d in t.shape if d != ELLIPSIS))
-            raise signature.error(t, reason, f"write {t.name}: {_typed(t, shape)}")
+            free = next(name for name in "NSLPQ" if name not in (*signature.dimensions, *signature.variables))
+            shape = tuple(free if d == ELLIPSIS else d for d in t.shape)
+            flat = f"{t.name}.flatten({len(shape) - 1})" if t.shape[-1] == ELLIPSIS else "several as one"
+            raise signature.error(t, reason, f"write {t.name}: {_typed(t, shape)}, and pass {flat}")
     for c in signature.constants:
         if c.kind == "int" and c.default is None:
             reason = f"'{c.name}' has no default, so that there is no value to build and test the op for."
@@ -272,6 +278,7 @@ def _place_rows(signature: Signature, pattern: str) -> Kinds:
         )
     *leading, columns = main.shape
     shapes: dict[tuple[Dimension, ...], Kind] = {main.shape: "element", tuple(leading): "number", (columns,): "column"}
+    shapes.setdefault((*leading, 1), "number")
     kinds: dict[str, Kind] = {}
     for tensor in signature.tensors:
         kind = shapes.get(tensor.shape)
@@ -283,7 +290,8 @@ def _place_rows(signature: Signature, pattern: str) -> Kinds:
             )
         is_written = tensor.mutable or tensor in signature.outputs
         if kind is None or (kind == "column" and is_written):
-            *first, last = [_typed(tensor, shape) for shape, k in shapes.items() if k != "column" or not is_written]
+            possible = [shape for shape, k in shapes.items() if k != "column" or not is_written]
+            *first, last = [_typed(tensor, shape) for shape in possible if shape != (*leading, 1)]
             raise signature.error(
                 tensor,
                 f"pattern {pattern} takes tensors like '{main.name}', which is {main.type}, with an element for each of"

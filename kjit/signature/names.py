@@ -112,9 +112,6 @@ def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
     return next(near for near in names if near not in taken and parameter_problem(near) is None)
 
 
-AMBIGUOUS = "'l' looks like the digit 1, which ruff rejects."
-
-
 def _why_no_parameter(name: str, dimension: bool) -> str | None:
     what = "a dimension" if dimension else "a parameter"
     reason = why_no_identifier(name, what, MAX_PARAMETER_LENGTH)
@@ -122,8 +119,6 @@ def _why_no_parameter(name: str, dimension: bool) -> str | None:
         return reason
     if not dimension and name != name.lower():
         return f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none."
-    if not dimension and name == "l":
-        return AMBIGUOUS
     if is_used_in_code(name):
         return f"{what} named '{name}' would hide a name that the op's code uses."
     return None

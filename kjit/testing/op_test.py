@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
@@ -76,7 +76,7 @@ class OpTest(Comparison):
         shape: the shape for tests in which it does not matter.
         shapes: the shapes for comparisons of results.
         aligned_shape: a shape for which each tensor is a whole number of vectors; None: `shape`.
-        values: for parameters that are no tensors, further values for which results are compared.
+        values: parameters that are no tensors, each with a further value for which results are compared.
         strided: tensors that may have gaps between their rows, and, unless written to, rows that share memory.
         in_place: an input, and the output that may be the same tensor.
         any_rank: tensors for which an additional dimension is not an error.
@@ -105,7 +105,7 @@ class OpTest(Comparison):
     huge_axis: ClassVar[int] = 0
     huge_inputs: ClassVar[Sequence[str] | None] = None
     kernels: ClassVar[Kernels | None] = None
-    values: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    values: ClassVar[Sequence[tuple[str, Any]]] = ()
 
     words: ClassVar[list[str]]
 
@@ -209,8 +209,7 @@ class OpTest(Comparison):
             names: Callable[[type[OpTest]], list[str]] = metafunc.function.__dict__["names"]
             metafunc.parametrize("name", names(cls))
         if "value" in metafunc.fixturenames:
-            values = [(name, value) for name, several in cls.values.items() for value in several]
-            metafunc.parametrize("value", values, ids=[f"{name}={value}" for name, value in values])
+            metafunc.parametrize("value", cls.values, ids=[f"{name}={value}" for name, value in cls.values])
         if "spec" in metafunc.fixturenames:
             metafunc.parametrize("spec", cls.module.specs(), ids=lambda spec: spec.label)
         if "device" in metafunc.fixturenames:

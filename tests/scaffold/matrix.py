@@ -73,6 +73,12 @@ ROWWISE = [
         pattern="rowwise",
     ),
     Op(
+        "row_sums",
+        "x: T[B, D], l: T[B, 1], scale: float32[B] -> rms: float32[B, 1], half: T[B]",
+        "fp32",
+        pattern="rowwise",
+    ),
+    Op(
         "norm_",
         "x: mut T[N, 128], gain: Optional float32[N] = None, a: float = 1.0, b: float = 2.0",
         "bf16",

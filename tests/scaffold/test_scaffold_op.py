@@ -198,10 +198,18 @@ def test_what_may_be_absent_and_changes_needs_a_kernel_of_its_own(tmp_path: Path
 @pytest.mark.parametrize(
     ("signature", "reason", "hint"),
     [
-        ("x: T[B, ...], y: T[B] -> out: T[B, ...]", "'...' stands for the leading dimensions", "x: T[..., B]"),
+        (
+            "x: T[B, ...], y: T[B] -> out: T[B, ...]",
+            "'...' stands for the leading dimensions",
+            "x: T[B, N], and pass x.flatten(1)",
+        ),
         ("x: T[N], n: const int -> out: T[N]", "'n' has no default", "n: const int = 1"),
         ("x: T[N], f: T[N] -> out: T[N]", "'f' is a name that the code derives from", "f_in"),
-        ("x: mut T[B, ...], y: T[B]", "'...' stands for the leading dimensions", "x: mut T[..., B]"),
+        (
+            "x: T[N, C, ...] -> out: T[N]",
+            "'...' stands for the leading dimensions",
+            "x: T[N, C, S], and pass x.flatten(2)",
+        ),
         ("x: T[F] -> out: T[F]", "'F' is also a C++ name", "a longer one"),
     ],
 )
