@@ -246,6 +246,24 @@ def test_other_values_of_a_number_are_compared() -> None:
         tests().test_agrees_with_pytorch_for_other_values(("negate", False), "cpu")
 
 
+def test_the_bytes_moved_are_those_of_inputs_and_results_and_of_the_rows_chosen_in_tables() -> None:
+    @kjit.torch_op("kjit_op_tests::put_", mutates_args=("table",))
+    def put_(table: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> None:
+        raise AssertionError(f"nothing runs: {table}, {index}, {x}")
+
+    def inputs(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> dict[str, torch.Tensor]:
+        index = torch.zeros(shape[:1], dtype=torch.int64, device=device)
+        return {"table": torch.empty((100, *shape[1:]), dtype=dtype, device=device), "index": index} | make_inputs(
+            shape, dtype, device
+        )
+
+    put = checks_of(put_, inputs=inputs, tables=("table",), index="index")
+    assert put.bytes_moved((3, 8), torch.float64) == 2 * 3 * 8 * 8 + 3 * 8
+    assert checks_of(half).bytes_moved((2**20, 2**20), torch.float32) == 2 * 2**40 * 4
+    shift = checks_of(shift_, inputs=lambda shape, dtype, device: make_inputs(shape, dtype, device) | {"by": None})
+    assert shift.bytes_moved((5,), torch.float32) == 2 * 5 * 4
+
+
 def test_what_is_not_written_is_noticed() -> None:
     @kjit.torch_op("kjit_op_tests::lazy", outputs=_empty)
     def lazy(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:

@@ -1,17 +1,15 @@
-"""Arguments for an op's test and benchmark: shapes and dtypes of tensors, and the bytes moved."""
+"""Arguments for an op's test and benchmark: shapes and dtypes of tensors, and their numbers."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, repeat
 from typing import Literal
 
 from kjit.dtypes import DTYPES, DType
-from kjit.scaffold.patterns import Kind
 from kjit.scaffold.python import PythonView
 from kjit.scaffold.start import Start, View, python_tuple
 from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
@@ -26,16 +24,6 @@ IN_MANY_ROWS = 4_400_000
 
 _SPARE = 3
 """The number of rows of a table that are not written to."""
-
-_COUNTS: Mapping[Kind, str] = {
-    "element": "elements",
-    "halves": "elements",  # twice as many
-    "table": "elements",  # of the rows that are chosen
-    "column": "columns",
-    "number": "rows",
-    "index": "rows",
-}
-"""The count that determines the size of a tensor of each kind."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +88,6 @@ class CallsView(View):
         if isinstance(tensor.dtype, DType):
             return f"torch.{tensor.dtype.name}"
         return self.python.variables[self.signature.variables.index(tensor.dtype)]
-
-    def _itemsize_of(self, tensor: Tensor) -> str:
-        """The expression for the bytes of one of a tensor's elements."""
-        return str(tensor.dtype.bytes) if isinstance(tensor.dtype, DType) else f"{self._dtype_of(tensor)}.itemsize"
 
 
 @dataclass(frozen=True)
@@ -351,13 +335,6 @@ class CasesView(CallsView):
         return repr(self._shape({**dict.fromkeys(named, 3), **dict.fromkeys(named[-1:], 256)}))
 
     @property
-    def sample_counts(self) -> dict[str, int]:
-        """The numbers of elements, columns and rows of that shape."""
-        leading = len(self.placed.leading)
-        rows, columns = math.prod(self._sample[:leading]), math.prod(self._sample[leading:])
-        return {"elements": rows * columns, "columns": columns, "rows": rows}
-
-    @property
     def huge_shape(self) -> str:
         """A shape with just over 2**31 elements; empty if there is none."""
         growing = self._huge_dimension
@@ -406,12 +383,12 @@ class CasesView(CallsView):
 
     @property
     def bench_shape(self) -> str:
-        """The main shape in the benchmark, as an expression of `size`; empty if it cannot grow."""
+        """The main shape in the benchmark, as an expression of `size`, if it can grow."""
         if self.bench_axis == "elements":
             size = "size" if self.fixed_elements == 1 else f"size // {self.fixed_elements}"
-            return "".join(self._filled({dimension: size}, "1") for dimension in self._free_leading[-1:])
+            return next((self._filled({d: size}, "1") for d in self._free_leading[-1:]), self.sample_shape)
         grows = self._free_row if self.bench_axis == "columns" else self._free_leading
-        return self._filled(self._bench_sizes, "1") if grows else ""
+        return self._filled(self._bench_sizes, "1") if grows else self.sample_shape
 
     @property
     def _bench_sizes(self) -> dict[Dimension, str]:
@@ -420,47 +397,9 @@ class CasesView(CallsView):
         return {**dict.fromkeys(self._free_leading[:1], rows), **dict.fromkeys(self._free_row[-1:], columns)}
 
     @property
-    def bytes_moved(self) -> list[str]:
-        """Bytes read and written, as terms: the elements, columns and rows of the benchmark, times their sizes."""
-        counts: dict[tuple[str, str], int] = {}
-        for tensor in self.signature.tensors:
-            key = _COUNTS[self.placed.kind(tensor)], self._itemsize_of(tensor)
-            is_twice = tensor.mutable and tensor not in self.start.scattered
-            is_twice |= self.placed.kind(tensor) == "halves"
-            counts[key] = counts.get(key, 0) + 1 + is_twice
-        terms = []
-        for name in ("elements", "columns", "rows"):
-            sizes = {size: count for (of, size), count in counts.items() if of == name}
-            if sizes:
-                terms.append(f"{self._bench_count(name)} * {_sum_of_sizes(sizes)}")
-        return terms
-
-    def _bench_count(self, name: str) -> str:
-        """The number of elements, columns or rows in the benchmark."""
-        if self.bench_axis == "elements":
-            return "size"
-        if not self.bench_shape:
-            return str(self.sample_counts[name])
-        rows, columns = self._bench_factors(self.placed.leading), self._bench_factors(self.placed.row)
-        chosen = {"rows": rows, "columns": columns}.get(name, [*rows, *columns])
-        return " * ".join(chosen) or "1"
-
-    def _bench_factors(self, shape: Sequence[Dimension]) -> list[str]:
-        sizes = [self._bench_sizes[dimension] for dimension in shape if dimension in self._bench_sizes]
-        return sizes + [str(dimension) for dimension in shape if isinstance(dimension, int)]
-
-    @property
     def bench_constant(self) -> str:
         """The constant of the benchmark: ROWS, COLUMNS, or none."""
-        text = f"{self.bench_shape} {' '.join(self.bytes_moved)}"
-        return next((name for name in ("ROWS", "COLUMNS") if re.search(rf"\b{name}\b", text)), "")
-
-
-def _sum_of_sizes(sizes: Mapping[str, int]) -> str:
-    fixed = sum(int(size) * count for size, count in sizes.items() if size.isdecimal())
-    terms = [f"{count} * {size}" if count > 1 else size for size, count in sizes.items() if not size.isdecimal()]
-    terms += [str(fixed)] if fixed else []
-    return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+        return next((name for name in ("ROWS", "COLUMNS") if name in self.bench_shape), "")
 
 
 def sample_numbers(signature: Signature) -> dict[str, str]:

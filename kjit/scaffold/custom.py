@@ -281,17 +281,3 @@ class CustomCases(CallsView):
             sizes[self._ends[0]] = "size"
         others = dict.fromkeys(self.signature.dimensions, "8")
         return self._shape(others | sizes, leading="size")
-
-    @property
-    def bytes_moved(self) -> list[str]:
-        """Bytes read and written: a term for each tensor."""
-        terms = []
-        for tensor in self.signature.tensors:
-            sizes = [f"math.prod({LEADING})" if d == ELLIPSIS else self._factor(d) for d in tensor.shape]
-            times = (2 if tensor.mutable else 1) * (_LISTED if tensor.listed else 1)
-            terms.append(" * ".join([*([str(times)] if times > 1 else []), *sizes, self._itemsize_of(tensor)]))
-        return terms
-
-    def _factor(self, size: Dimension) -> str:
-        text = self._python(size)
-        return f"({text})" if any(mark in text for mark in (" + ", " - ", "//")) else text

@@ -31,16 +31,20 @@ class Pattern:
     """A kind of kernel that can be scaffolded.
 
     Args:
-        name: as in `--pattern`.
+        name: as in `--pattern`; that of its header and template, too.
+        help: when to choose it.
         signature: the default for an op.
         place: the kind of every tensor; raises a `SignatureError` where the pattern cannot serve the signature.
+        manner: how an op works, for its docstring.
         sums: whether it reduces rows.
         is_library: its kernels are in kjit's headers, for all devices; an op has only the math.
     """
 
     name: str
+    help: str
     signature: str
     place: Callable[[Signature, str], Kinds]
+    manner: str = "element by element"
     sums: bool = False
     is_library: bool = False
 
@@ -441,18 +445,51 @@ def _place_anything(signature: Signature, pattern: str) -> Kinds:
 PATTERNS = {
     pattern.name: pattern
     for pattern in (
-        Pattern("elementwise", "x: T[...], alpha: float = 2.0 -> out: T[...]", _place_elements, is_library=True),
+        Pattern(
+            "elementwise",
+            "each element independently",
+            "x: T[...], alpha: float = 2.0 -> out: T[...]",
+            _place_elements,
+            is_library=True,
+        ),
         Pattern(
             "rowwise",
+            "reductions of rows, as in norms and softmax",
             "x: T[..., D], weight: T[D], eps: float = 1e-6 -> out: T[..., D]",
             _place_rows,
+            "row by row",
             sums=True,
             is_library=True,
         ),
-        Pattern("gather", "src: T[M, D], index: int64[N] -> out: T[N, D]", _place_gather, is_library=True),
-        Pattern("scatter", "table: mut T[M, D], index: int64[N], x: T[N, D]", _place_scatter, is_library=True),
-        Pattern("custom", "x: T[M, K], w: T[K, N] -> out: T[M, N]", _place_anything),
-        Pattern("minimal", "x: T[...], alpha: float = 2.0 -> out: T[...]", _place_elements),
+        Pattern(
+            "gather",
+            "rows read by an index",
+            "src: T[M, D], index: int64[N] -> out: T[N, D]",
+            _place_gather,
+            "for the rows that an index chooses",
+            is_library=True,
+        ),
+        Pattern(
+            "scatter",
+            "rows written by an index",
+            "table: mut T[M, D], index: int64[N], x: T[N, D]",
+            _place_scatter,
+            "into the rows that an index chooses",
+            is_library=True,
+        ),
+        Pattern(
+            "custom",
+            "any signature, with your own kernel",
+            "x: T[M, K], w: T[K, N] -> out: T[M, N]",
+            _place_anything,
+            "",
+        ),
+        Pattern(
+            "minimal",
+            "a short kernel with its checks, configuration and launch",
+            "x: T[...], alpha: float = 2.0 -> out: T[...]",
+            _place_elements,
+        ),
     )
 }
 DEFAULT_PATTERN = "elementwise"

@@ -195,6 +195,19 @@ class OpTest(Comparison):
         outputs = zip(cls.outputs, cls.run(copies), strict=False)
         return inputs | {name: torch.empty_like(output) for name, output in outputs}
 
+    @classmethod
+    def bytes_moved(cls, shape: tuple[int, ...], *dtypes: torch.dtype) -> int:
+        """The bytes that a call with arguments for `shape` reads and writes: of tables the rows that the index chooses,
+        of what is changed in place both."""
+        inputs = cls.inputs(shape, *dtypes, "meta")  # nothing is allocated
+        written = cls._results(cls.op.op(**inputs) if cls.outputs else (), inputs)
+        tables = [inputs[name] for name in cls.tables]
+        rows = inputs[cls.index].numel() if cls.index else 0
+        read = [tensor for name, tensor in cls._given(inputs) if name not in cls.tables]
+        others = [tensor for tensor in written if not any(tensor is table for table in tables)]
+        in_tables = sum(rows * table[0].numel() * table.itemsize for table in tables)
+        return in_tables + sum(tensor.numel() * tensor.itemsize for tensor in (*read, *others))
+
     # Which tests there are.
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
