@@ -282,8 +282,7 @@ def _load_all(wanted: Iterable[_Wanted], jobs: int | None) -> list[WarmedVariant
 def _launch_all(folder: str, device: torch.device | str | None) -> list[WarmedVariant]:
     import torch
 
-    from kjit.runtime.call_files import read
-    from kjit.runtime.calls import Caller
+    from kjit.runtime.calls import REFUSALS, Caller, one_line, read
 
     calls, errors = read([Path(folder)])
     done = [WarmedVariant(folder, "failed", 0.0, error) for error in errors]
@@ -294,9 +293,12 @@ def _launch_all(folder: str, device: torch.device | str | None) -> list[WarmedVa
         error: kjit.KjitError | None = None
         state: State = "launched"
         try:
-            again.launch(call)
+            again.run(call)
         except kjit.KjitError as caught:
             error, state = caught, "missing" if isinstance(caught, kjit.NotPrebuiltError) else "failed"
+        except REFUSALS as caught:
+            state = "failed"
+            error = kjit.KjitError(f"{call.name} ({call.shapes()}) has failed: {one_line(caught)}")
         done.append(WarmedVariant(f"{call.name} ({call.shapes()})", state, time.perf_counter() - began, error))
     if gpu is not None:
         torch.cuda.empty_cache()

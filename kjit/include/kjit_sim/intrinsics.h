@@ -157,6 +157,10 @@ constexpr std::common_type_t<A, B> min(A a, B b) {
 }
 KJIT_SIM_FUNCTION(unsigned, umin, (unsigned a, unsigned b), a < b ? a : b)
 KJIT_SIM_FUNCTION(unsigned, umax, (unsigned a, unsigned b), a > b ? a : b)
+KJIT_SIM_FUNCTION(long long, llmin, (long long a, long long b), a < b ? a : b)
+KJIT_SIM_FUNCTION(long long, llmax, (long long a, long long b), a > b ? a : b)
+KJIT_SIM_FUNCTION(unsigned long long, ullmin, (unsigned long long a, unsigned long long b), a < b ? a : b)
+KJIT_SIM_FUNCTION(unsigned long long, ullmax, (unsigned long long a, unsigned long long b), a > b ? a : b)
 
 // Bits.
 
@@ -234,6 +238,7 @@ KJIT_SIM_ALL_MODES(__ddiv, double, a / b, double x, double y)
 #undef KJIT_SIM_OPERANDS
 #define KJIT_SIM_OPERANDS x, y, z
 KJIT_SIM_ALL_MODES(__fmaf, float, ::fmaf(a, b, c), float x, float y, float z)
+KJIT_SIM_ALL_MODES(__fmaf_ieee, float, ::fmaf(a, b, c), float x, float y, float z)
 KJIT_SIM_ALL_MODES(__fma, double, ::fma(a, b, c), double x, double y, double z)
 #undef KJIT_SIM_OPERANDS
 #undef KJIT_SIM_ALL_MODES

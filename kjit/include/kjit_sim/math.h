@@ -51,6 +51,20 @@ KJIT_SIM_FUNCTION(double, rnorm3d, (double x, double y, double z), 1.0 / norm3d(
 KJIT_SIM_FUNCTION(float, rnorm3df, (float x, float y, float z), rnorm3d(x, y, z))
 KJIT_SIM_FUNCTION(double, norm4d, (double x, double y, double z, double w), ::sqrt(x* x + y * y + z * z + w * w))
 KJIT_SIM_FUNCTION(float, norm4df, (float x, float y, float z, float w), norm4d(x, y, z, w))
+KJIT_SIM_FUNCTION(double, rnorm4d, (double x, double y, double z, double w), 1.0 / norm4d(x, y, z, w))
+KJIT_SIM_FUNCTION(float, rnorm4df, (float x, float y, float z, float w), rnorm4d(x, y, z, w))
+inline double norm(int count, const double* x) {
+  double sum = 0.0;
+  for (int i = 0; i < count; ++i) sum += x[i] * x[i];
+  return ::sqrt(sum);
+}
+inline float normf(int count, const float* x) {
+  double sum = 0.0;
+  for (int i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return static_cast<float>(::sqrt(sum));
+}
+KJIT_SIM_FUNCTION(double, rnorm, (int count, const double* x), 1.0 / norm(count, x))
+KJIT_SIM_FUNCTION(float, rnormf, (int count, const float* x), 1.0 / static_cast<double>(normf(count, x)))
 KJIT_SIM_FUNCTION(double, normcdf, (double x), 0.5 * ::erfc(-x * M_SQRT1_2))
 KJIT_SIM_FUNCTION(float, normcdff, (float x), normcdf(x))
 /// The inverse of erf: an initial estimate (S. Winitzki, "A handy approximation for the error function and its
@@ -72,14 +86,34 @@ inline double erfinv(double y) {
 KJIT_SIM_FUNCTION(float, erfinvf, (float y), erfinv(y))
 KJIT_SIM_FUNCTION(double, normcdfinv, (double p), M_SQRT2* erfinv(2.0 * p - 1.0))
 KJIT_SIM_FUNCTION(float, normcdfinvf, (float p), normcdfinv(p))
+/// The inverse of erfc: near 0, where 1 - y has too few digits, by Newton steps from its leading term.
+inline double erfcinv(double y) {
+  if (!(y > 0.0 && y < 2.0)) return y == 0.0 ? HUGE_VAL : y == 2.0 ? -HUGE_VAL : NAN;
+  if (y > 0.1) return y < 1.9 ? erfinv(1.0 - y) : -erfcinv(2.0 - y);
+  double x = ::sqrt(-::log(y));
+  // On log(erfc(x)), which is nearly a parabola.
+  for (int i = 0; i < 8; ++i) {
+    const double slope = -2.0 / ::sqrt(M_PI) * ::exp(-x * x) / ::erfc(x);
+    x -= ::log(::erfc(x) / y) / slope;
+  }
+  return x;
+}
+KJIT_SIM_FUNCTION(float, erfcinvf, (float y), erfcinv(y))
+/// Modified Bessel functions of the first kind (the C++ standard library's, which takes no negative numbers).
+KJIT_SIM_FUNCTION(double, cyl_bessel_i0, (double x), std::cyl_bessel_i(0.0, ::fabs(x)))
+KJIT_SIM_FUNCTION(double, cyl_bessel_i1, (double x), ::copysign(1.0, x) * std::cyl_bessel_i(1.0, ::fabs(x)))
+KJIT_SIM_FUNCTION(float, cyl_bessel_i0f, (float x), cyl_bessel_i0(x))
+KJIT_SIM_FUNCTION(float, cyl_bessel_i1f, (float x), cyl_bessel_i1(x))
 /// exp(x * x) * erfc(x); for large x by its asymptotic series.
 inline double erfcx(double x) {
   if (x < 10.0) return ::exp(x * x) * ::erfc(x);
-  const double inverse = 1.0 / (2.0 * x * x);
-  return (1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))) / (x * ::sqrt(M_PI));
+  double series = 1.0;
+  for (int i = 27; i > 0; i -= 2) series = 1.0 - i / (2.0 * x * x) * series;
+  return series / (x * ::sqrt(M_PI));
 }
 KJIT_SIM_FUNCTION(float, erfcxf, (float x), erfcx(x))
 
+KJIT_SIM_FUNCTION(double, fdivide, (double x, double y), x / y)
 KJIT_SIM_FUNCTION(float, fdividef, (float x, float y), x / y)
 inline float __fdividef(float x, float y) {
   // CUDA C++ Programming Guide, "Intrinsic Functions": 0 for divisors this large.

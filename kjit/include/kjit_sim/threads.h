@@ -187,6 +187,9 @@ inline void __threadfence() {
 KJIT_SIM_FUNCTION(void, __threadfence_block, (), __threadfence())
 KJIT_SIM_FUNCTION(void, __threadfence_system, (), __threadfence())
 KJIT_SIM_FUNCTION(void, __nanosleep, (unsigned), kjit_sim::yield())
+// Launches are synchronous: nothing is left to wait for.
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
 [[noreturn]] __attribute__((always_inline)) inline void __trap() {
   kjit_sim::trap();
 }
