@@ -468,6 +468,110 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   return cudaSuccess;
 }
 
+// Its properties, pitched memory, copies between devices, and settings that have no effect.
+static int attribute_of(cudaDeviceAttr which) {
+  int value = 0;
+  cudaDeviceGetAttribute(&value, which, 0);
+  return value;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) return set_error(cudaErrorInvalidDevice);
+  std::memset(properties, 0, sizeof(*properties));
+  std::strcpy(properties->name, "NVIDIA H200 (kjit's simulator)");
+  size_t available;
+  cudaMemGetInfo(&available, &properties->totalGlobalMem);
+  properties->major = attribute_of(cudaDevAttrComputeCapabilityMajor);
+  properties->minor = attribute_of(cudaDevAttrComputeCapabilityMinor);
+  properties->warpSize = attribute_of(cudaDevAttrWarpSize);
+  properties->multiProcessorCount = attribute_of(cudaDevAttrMultiProcessorCount);
+  properties->maxThreadsPerBlock = attribute_of(cudaDevAttrMaxThreadsPerBlock);
+  properties->maxThreadsPerMultiProcessor = attribute_of(cudaDevAttrMaxThreadsPerMultiProcessor);
+  properties->maxBlocksPerMultiProcessor = attribute_of(cudaDevAttrMaxBlocksPerMultiprocessor);
+  properties->maxThreadsDim[0] = attribute_of(cudaDevAttrMaxBlockDimX);
+  properties->maxThreadsDim[1] = attribute_of(cudaDevAttrMaxBlockDimY);
+  properties->maxThreadsDim[2] = attribute_of(cudaDevAttrMaxBlockDimZ);
+  properties->maxGridSize[0] = attribute_of(cudaDevAttrMaxGridDimX);
+  properties->maxGridSize[1] = attribute_of(cudaDevAttrMaxGridDimY);
+  properties->maxGridSize[2] = attribute_of(cudaDevAttrMaxGridDimZ);
+  properties->regsPerBlock = attribute_of(cudaDevAttrMaxRegistersPerBlock);
+  properties->regsPerMultiprocessor = attribute_of(cudaDevAttrMaxRegistersPerMultiprocessor);
+  properties->sharedMemPerBlock = attribute_of(cudaDevAttrMaxSharedMemoryPerBlock);
+  properties->sharedMemPerBlockOptin = attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  properties->sharedMemPerMultiprocessor = attribute_of(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  properties->reservedSharedMemPerBlock = attribute_of(cudaDevAttrReservedSharedMemoryPerBlock);
+  properties->totalConstMem = attribute_of(cudaDevAttrTotalConstantMemory);
+  properties->l2CacheSize = attribute_of(cudaDevAttrL2CacheSize);
+  properties->memoryBusWidth = attribute_of(cudaDevAttrGlobalMemoryBusWidth);
+#if CUDART_VERSION < 13000
+  properties->clockRate = attribute_of(cudaDevAttrClockRate);
+  properties->memoryClockRate = attribute_of(cudaDevAttrMemoryClockRate);
+#endif
+  properties->cooperativeLaunch = attribute_of(cudaDevAttrCooperativeLaunch);
+  properties->clusterLaunch = attribute_of(cudaDevAttrClusterLaunch);
+  properties->concurrentKernels = attribute_of(cudaDevAttrConcurrentKernels);
+  properties->unifiedAddressing = attribute_of(cudaDevAttrUnifiedAddressing);
+  properties->managedMemory = attribute_of(cudaDevAttrManagedMemory);
+  properties->concurrentManagedAccess = attribute_of(cudaDevAttrConcurrentManagedAccess);
+  properties->pageableMemoryAccess = attribute_of(cudaDevAttrPageableMemoryAccess);
+  properties->canMapHostMemory = attribute_of(cudaDevAttrCanMapHostMemory);
+  properties->memoryPoolsSupported = attribute_of(cudaDevAttrMemoryPoolsSupported);
+  return cudaSuccess;
+}
+KJIT_SIM_API(cudaChooseDevice, (int* device, const cudaDeviceProp*), give(device, 0))
+
+cudaError_t cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
+  *pitch = (width + 511) / 512 * 512;
+  return cudaMalloc(pointer, *pitch * height);
+}
+cudaError_t cudaMemset2D(void* target, size_t pitch, int value, size_t width, size_t height) {
+  for (size_t row = 0; row < height; ++row) cudaMemset(static_cast<char*>(target) + row * pitch, value, width);
+  return cudaSuccess;
+}
+KJIT_SIM_API(cudaMemset2DAsync, (void* target, size_t pitch, int value, size_t width, size_t height, cudaStream_t),
+             cudaMemset2D(target, pitch, value, width, height))
+cudaError_t cudaMemcpyPeer(void* target, int to, const void* source, int from, size_t size) {
+  if (to != 0 || from != 0) return cudaErrorInvalidDevice;
+  return cudaMemcpy(target, source, size, cudaMemcpyDeviceToDevice);
+}
+KJIT_SIM_API(cudaMemcpyPeerAsync, (void* target, int to, const void* source, int from, size_t size, cudaStream_t),
+             cudaMemcpyPeer(target, to, source, from, size))
+#if CUDART_VERSION >= 13000
+KJIT_SIM_API(cudaMemPrefetchAsync, (const void*, size_t, cudaMemLocation, unsigned, cudaStream_t), cudaSuccess)
+KJIT_SIM_API(cudaMemAdvise, (const void*, size_t, cudaMemoryAdvise, cudaMemLocation), cudaSuccess)
+#else
+KJIT_SIM_API(cudaMemPrefetchAsync, (const void*, size_t, int, cudaStream_t), cudaSuccess)
+KJIT_SIM_API(cudaMemAdvise, (const void*, size_t, cudaMemoryAdvise, int), cudaSuccess)
+#endif
+KJIT_SIM_API(cudaStreamAttachMemAsync, (cudaStream_t, void*, size_t, unsigned), cudaSuccess)
+
+// Launches and copies have ended when they return, and so has what a function of the host waits for.
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
+  function(data);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data, unsigned) {
+  callback(stream, cudaSuccess, data);
+  return cudaSuccess;
+}
+KJIT_SIM_API(cudaEventRecordWithFlags, (cudaEvent_t event, cudaStream_t stream, unsigned),
+             cudaEventRecord(event, stream))
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (least != nullptr) *least = 0;
+  if (greatest != nullptr) *greatest = -5;
+  return cudaSuccess;
+}
+KJIT_SIM_API(cudaStreamGetPriority, (cudaStream_t, int* priority), give(priority, 0))
+KJIT_SIM_API(cudaStreamGetFlags, (cudaStream_t, unsigned* flags), give(flags, cudaStreamDefault))
+KJIT_SIM_API(cudaSetDeviceFlags, (unsigned), cudaSuccess)
+KJIT_SIM_API(cudaGetDeviceFlags, (unsigned* flags), give(flags, cudaDeviceScheduleAuto))
+KJIT_SIM_API(cudaDeviceSetCacheConfig, (cudaFuncCache), cudaSuccess)
+KJIT_SIM_API(cudaDeviceGetCacheConfig, (cudaFuncCache * config), give(config, cudaFuncCachePreferNone))
+// No device is a peer of itself.
+KJIT_SIM_API(cudaDeviceEnablePeerAccess, (int, unsigned), cudaErrorInvalidDevice)
+KJIT_SIM_API(cudaDeviceDisablePeerAccess, (int device),
+             device == 0 ? cudaErrorPeerAccessNotEnabled : cudaErrorInvalidDevice)
+
 // The only driver function: descriptions of errors, which have the runtime's numbers.
 static int driver_error_string(int result, const char** text) {
   *text = nullptr;
