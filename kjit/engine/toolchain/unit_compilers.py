@@ -196,7 +196,8 @@ class NvrtcUnits(NvccUnits):
     def explain(self, log: str, toolchain: Toolchain) -> str | None:
         first = _FIRST_ERROR.search(log)
         if first is not None and first["file"].startswith("/usr/"):
-            return f"NVRTC does not take {os.path.basename(first['file'])}, which is for host code, and nvcc does: {self.use_nvcc}"
+            name = os.path.basename(first["file"])
+            return f"NVRTC does not take {name}, which is for host code, and nvcc does: {self.use_nvcc}"
         return super().explain(log, toolchain)
 
     @property
