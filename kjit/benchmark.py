@@ -34,8 +34,6 @@ times into GB/s and TFLOP/s.
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import math
 import statistics
 import sys
@@ -192,32 +190,25 @@ def run_benchmark(
     return BenchTime(statistics.median(samples), min(samples), max(samples))
 
 
-class _FreshLoader(importlib.machinery.SourceFileLoader):
-    """Compiles the file again: Python's own cache does not notice a change of equal size within one second."""
-
-    def get_code(self, fullname: str) -> Any:
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
-
-
 def load_file(path: Path | str) -> ModuleType:
     """Import a Python file that is not in a package, such as the test that a benchmark takes its inputs from.
 
-    Unlike with `runpy.run_path`, its functions belong to a module that `torch.compile` finds by name.
+    Unlike with `runpy.run_path`, its functions belong to a module that `torch.compile` finds by name. Its folder is put
+    on `sys.path`, as pytest does.
     """
     # Under its own name, a file could hide a module of the user.
-    name = f"kjit_benchmark_file_{Path(path).stem}"
+    module = ModuleType(f"kjit_benchmark_file_{Path(path).stem}")
     if Path(path).suffix != ".py":
         raise UsageError(f"'{path}' is not a Python file.")
-    loader = _FreshLoader(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None  # since it has a loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    module.__file__ = str(path)
+    if (folder := str(Path(path).absolute().parent)) not in sys.path:
+        sys.path.insert(0, folder)
+    sys.modules[module.__name__] = module
     try:
-        loader.exec_module(module)
+        # Not by Python's own cache, which does not notice a change of equal size within one second.
+        exec(compile(Path(path).read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
     except BaseException:
-        del sys.modules[name]
+        del sys.modules[module.__name__]
         raise
     return module
 
@@ -245,10 +236,10 @@ def main(*benchmarks: Any) -> None:
 
     The runs and tables are those of `kjit bench`, which also has JSON, plots and comparisons.
     """
-    from kjit.bench.report import print_report
+    from kjit.bench.report import describe
     from kjit.bench.sweep import Sweep, run_sweeps
 
-    print_report(run_sweeps([sweep for mark in benchmarks for sweep in Sweep.of(mark)]))
+    sys.stdout.write(f"{describe(run_sweeps([sweep for mark in benchmarks for sweep in Sweep.of(mark)]))}\n")
 
 
 def _first_result(function: Callable[[], object]) -> object:

@@ -174,9 +174,7 @@ def _shared_cache() -> str:
             raise KjitError(
                 f"'{cache.root}' does not exist.", hint=f"mount it, or remove it from {env.SHARED_CACHE_DIR}"
             )
-        refusal = cache.distrusted()
-        if refusal is not None:
-            raise KjitError(f"{refusal}.", hint=f"its owner can `chmod -R go-w {cache.root}`")
+        cache.refuse_unsafe()
         found.append(f"{cache.root}, {_artifacts(sum(1 for _ in cache.entries()))}")
     return "; ".join(found)
 

@@ -263,7 +263,7 @@ class TestSharedCache:
         monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "team"))
         found = check("shared cache")
         assert found.state == "problem"
-        assert "may write to" in found.detail
+        assert "may be written by users other than its owner" in found.detail
         assert "chmod -R go-w" in str(found.fix)
 
 

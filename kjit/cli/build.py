@@ -14,7 +14,7 @@ from kjit import env
 from kjit.cli import console, text
 from kjit.cli.options import Archs, Json, Ops
 from kjit.errors import CompileError, UsageError
-from kjit.spec import TARGET_KINDS, TargetKind
+from kjit.spec import KINDS, TargetKind
 
 if TYPE_CHECKING:
     from kjit.engine.bundle_writer import Change, Written
@@ -46,7 +46,7 @@ def build(
     target: Annotated[
         list[str] | None,
         typer.Option(
-            "--target", metavar="LIST", help=f"{', '.join(TARGET_KINDS)}; default: cuda and cpu, if they can be built."
+            "--target", metavar="LIST", help=f"{', '.join(KINDS)}; default: cuda and cpu, if they can be built."
         ),
     ] = None,
     cuda_compiler: Annotated[
@@ -220,14 +220,13 @@ def _few(names: Sequence[str]) -> str:
 
 def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
     """The targets named by `--target`; None if there are none."""
-    known: dict[str, TargetKind] = {kind: kind for kind in TARGET_KINDS}
     names = [name for item in target for name in item.replace(",", " ").split()]
     for name in names:
-        if name not in known:
+        if name not in KINDS:
             raise UsageError(
-                f"'{name}' is not a target.", hint=f"--target {env.one_of(TARGET_KINDS)}, or several: cuda,cpu"
+                f"'{name}' is not a target.", hint=f"--target {env.one_of(tuple(KINDS))}, or several: cuda,cpu"
             )
-    return list(dict.fromkeys(known[name] for name in names)) or None
+    return list(dict.fromkeys(names)) or None
 
 
 def _print_table(outcomes: list[Outcome]) -> None:
@@ -236,7 +235,7 @@ def _print_table(outcomes: list[Outcome]) -> None:
     from kjit.engine.reports import compiler_of
 
     is_dry = any(outcome.state == "stale" for outcome in outcomes)
-    is_cuda = any(outcome.variant.target.kind == "cuda" for outcome in outcomes) and not is_dry
+    is_cuda = any(outcome.variant.target.archs for outcome in outcomes) and not is_dry
     right = ([] if is_dry else ["seconds"]) + ["size"]
     of_kernels = ["registers", "shared memory", "spills", "stack"] if is_cuda else []
     rows = []

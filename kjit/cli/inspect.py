@@ -119,16 +119,16 @@ def _ptx(spec: Spec, target: Target) -> tuple[Code, str]:
     from kjit.engine.toolchain.cuda_tools import find_tool
     from kjit.engine.toolchain.toolchain import Toolchain
 
-    variant = inspection.variant_to_inspect(spec, target)
+    ((variant, outcome),) = _build([spec], [target])
     toolchain = Toolchain.for_target(target)
-    text, why_nvcc = ptx_of(variant, toolchain)
-    if text is not None:
-        assert toolchain.nvrtc is not None  # it made this
-        return inspection.Code(variant.label, (), spec.cuda_files, toolchain.nvrtc.label), text
+    assert outcome.artifact is not None  # it was built
+    compiler, why_nvcc = compiler_of(outcome.artifact)
+    code = inspection.Code(variant.label, (), spec.cuda_files, compiler, why_nvcc)
+    if toolchain.nvrtc is not None and compiler == toolchain.nvrtc.label:
+        return code, ptx_of(variant, toolchain)
     find_tool("cuobjdump")
     ((variant, outcome),) = _build([spec], [target], ptx=True)
-    assert outcome.artifact is not None  # it was built
-    code = inspection.Code(variant.label, (), spec.cuda_files, compiler_of(outcome.artifact)[0], why_nvcc)
+    assert outcome.artifact is not None
     return code, read_ptx(outcome.artifact.library)
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from kjit.cli import console, text
+from kjit.cli import console
 
 if TYPE_CHECKING:
     from kjit.engine.outcomes import Event, Outcome
-
-_WORTH_TELLING_S = 10.0  # a remaining time that is worth showing
 
 
 @contextlib.contextmanager
@@ -22,25 +19,18 @@ def progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
     Args:
         verbose: print one line per event on a terminal, too, with the commands.
     """
-    from kjit.engine.estimate import Estimate
-    from kjit.engine.outcomes import Queued, Started
+    from kjit.engine.outcomes import Started
 
     done = 0
-    estimate = Estimate()
 
     def log(event: Event) -> None:
         nonlocal done
-        estimate.on_event(event, time.monotonic())
-        if isinstance(event, Queued):
-            return
         if isinstance(event, Started):
             console.note(f"compiling {event.variant.label}: {event.reason}")
             return
         done += 1
         if event.state != "hit":
-            left = estimate.seconds_left(time.monotonic()) or 0.0
-            more = f", about {text.seconds(left)} left" if left >= _WORTH_TELLING_S else ""
-            console.note(f"[{done}/{total}] {event.state} {event.variant.label} in {event.seconds:.1f} s{more}")
+            console.note(f"[{done}/{total}] {event.state} {event.variant.label} in {event.seconds:.1f} s")
         if verbose and event.artifact is not None and event.state == "built":
             _print_commands(event)
 
@@ -61,14 +51,9 @@ def progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
         task = display.add_task("building", total=total)
 
         def show(event: Event) -> None:
-            estimate.on_event(event, time.monotonic())
-            if isinstance(event, Queued):
-                return
             if not isinstance(event, Started):
                 display.advance(task)
-            left = estimate.seconds_left(time.monotonic())
-            left_text = f", about {text.seconds(left)} left" if left else ""
-            display.update(task, description=f"{event.variant.label}{left_text}")
+            display.update(task, description=event.variant.label)
 
         yield show
 

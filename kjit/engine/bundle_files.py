@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Any
 
 from kjit.engine.cache.artifact import Artifact
 from kjit.engine.key.paths import PROJECT_FILES, has_any, projects_of
@@ -27,9 +26,8 @@ _PACKAGE = re.compile(r".*/(?:site|dist)-packages/[^/]+")
 
 def files_of(spec: Spec, artifact: Artifact) -> list[Row]:
     """The op's own files and kjit's headers that the artifact was built from, with their hashes."""
-    record: Any = artifact.record
     home = home_of(spec)
-    module = record["inputs"]["module"]
+    module = artifact.inputs["module"]
     hashes = [hash_ for _, hash_ in (*module["CUDA sources"], *module["C++ sources"])]
     rows: list[Row] = [
         ("source", os.path.relpath(path, home), hash_)
@@ -38,7 +36,7 @@ def files_of(spec: Spec, artifact: Artifact) -> list[Row]:
     projects = projects_of(spec)
     project = next((each for each in projects if f"{home}/".startswith(f"{each}/")), "")
     installed = _Installed(home, project)
-    paths, *_, digests = record["reads"]["headers"]
+    paths, *_, digests = artifact.reads.headers
     for name, digest in zip(paths, digests, strict=True):
         anchor, _, rest = name.partition("}/")
         if anchor == "{kjit":

@@ -103,7 +103,7 @@ def targets_of_bundle(targets: Iterable[Target]) -> list[Target]:
             )
         for arch in target.archs:
             majors.setdefault(arch.major, []).append(arch)
-        if target.kind == "cpu":
+        if target.data.has_levels:
             made += [Target.cpu(level.name) for level in cpu.levels()]
     return [*(Target.cuda(*archs) for archs in majors.values()), *made]
 
@@ -199,7 +199,7 @@ def write(folder: Path, built: Iterable[tuple[Variant, Artifact]], *, only: bool
     made: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with locks.hold_folder(folder, "writes this bundle"):
+        with locks.hold_folder(folder.resolve(), "writes this bundle"):
             _remove_unfinished(folder)
             before = modules_in(folder, only=only)
             named = libraries_named_in(folder)
@@ -286,7 +286,7 @@ def _add(modules: dict[str, Module], contents: dict[str, bytes], variant: Varian
             hint="try again",
         ) from None
     hash_ = digest(content)
-    if hash_ != artifact.record["digest"]:
+    if hash_ != artifact.summary["digest"]:
         raise KjitError(f"the library of {variant.label} changed while the bundle was written.", hint="try again")
     name = f"{spec.name}-{hash_[:16]}.so"
     contents[name] = content

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVa
 
 import kjit
 from kjit import env
-from kjit.spec import CudaArch, Side, Spec, StrPath, Target, TargetKind, Variant, Wrapper
+from kjit.spec import KINDS, CudaArch, Side, Spec, StrPath, Target, TargetKind, Variant, Wrapper
 
 if TYPE_CHECKING:
     import torch
@@ -423,7 +423,8 @@ def target_of(spec: Spec, device: torch.device | str | None) -> Target:
     kind, index = _kind_and_index(device)
     if kind == "cpu" and (target := simulated_target(spec.kinds)) is not None:
         return target
-    if (kind if kind == "cpu" else "cuda") not in spec.kinds:
+    data = KINDS[kind]
+    if data.side not in spec.kinds:
         files = ", ".join(os.path.basename(path) for path in (*spec.cuda_files, *spec.cpp_files))
         has = "a CUDA source" if spec.kinds == ("cuda",) else "a C++ source for the CPU"
         raise kjit.UsageError(
@@ -434,9 +435,7 @@ def target_of(spec: Spec, device: torch.device | str | None) -> Target:
                 else "move the tensors to the CPU"
             ),
         )
-    if kind == "cpu" or kind == "cuda":
-        return runtime_target(kind, index)
-    return Target(kind)
+    return Target(kind) if data.is_simulated else runtime_target(data.side, index)
 
 
 def runtime_target(kind: Side, device_index: int | None) -> Target:

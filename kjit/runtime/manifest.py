@@ -45,6 +45,7 @@ from kjit.runtime import (
     tvm_ffi_version,
     weakness,
 )
+from kjit.spec import KINDS
 
 if TYPE_CHECKING:
     from kjit.spec import Spec, Target, TargetKind, Variant
@@ -69,15 +70,6 @@ COMPILER_ENVIRONMENT = (
     "SOURCE_DATE_EPOCH",
 )
 """Variables that affect a C++ compiler, and are therefore part of a toolchain's identity."""
-
-NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-"""Variables with flags for nvcc."""
-
-NVCC_ENVIRONMENT = (*NVCC_FLAGS, "CUDA_HOME")
-"""The additional variables for nvcc."""
-
-HOST_VARIABLE = "NVCC_CCBIN"
-"""The variable of nvcc that names its host compiler."""
 
 # They affect the search for compilers and headers, the location of the memo about compilers (memo.py), and what a shell
 # reads before it runs a compiler that is a script.
@@ -110,9 +102,8 @@ def variables(kind: TargetKind) -> tuple[str, ...]:
 
     The only list of them: a toolchain, and the file about it, depend on these values.
     """
-    cuda = (*NVCC_ENVIRONMENT, HOST_VARIABLE, env.CUDA_COMPILER) if kind == "cuda" else ("CUDA_HOME",)
-    others = () if kind == "cpu" else (env.CUDA_HOME, *cuda)
-    return (*_DISCOVERY_ENVIRONMENT, *COMPILER_ENVIRONMENT, *others)
+    data = KINDS[kind]
+    return (*_DISCOVERY_ENVIRONMENT, *COMPILER_ENVIRONMENT, *data.environment, *data.search)
 
 
 def written(path: str) -> str:

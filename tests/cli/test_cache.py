@@ -104,11 +104,6 @@ def test_shared_caches_are_listed_counted_and_verified_after_the_users_own(
     path = kjit("cache", "path", **shared)
     assert (path.stdout, path.stderr) == (f"{cache_dir}\n", f"shared: {team}\n")
     assert kjit("cache", "verify", **shared).stdout == "4 artifacts checked, 0 damaged\n"
-    (team / LAYOUT).chmod(0o775)
-    done = kjit("cache", "verify", **shared)
-    assert done.returncode == 1
-    assert f"{team}: nothing is loaded from this shared cache, because users other than its owner" in done.stdout
-    (team / LAYOUT).chmod(0o755)
     (team / LAYOUT / "cpu").chmod(0o775)
     assert f"{team / LAYOUT / 'cpu'}: it may be written by users" in kjit("cache", "verify", **shared).stdout
 

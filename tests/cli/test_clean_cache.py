@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kjit.engine.cache.staging import spare_name
 from kjit.engine.cache.store import Store
 from kjit.runtime import LAYOUT, manifest
 
@@ -127,9 +128,8 @@ def test_links_are_not_followed_out_of_the_cache(kjit: Kjit, filled: Path, tmp_p
 
 
 def test_what_a_killed_build_left_behind_goes_too(kjit: Kjit, filled: Path) -> None:
-    left = filled / LAYOUT / "staging" / ("1ef7" * 4)
+    left = spare_name(filled / LAYOUT / "staging")
     left.mkdir(mode=0o700, parents=True)
-    left.with_suffix(".lock").write_text(os.uname().nodename)
     done = kjit("clean-cache", "--yes")
     assert "removed the remains of 1 aborted build" in done.stderr
     assert not left.exists()

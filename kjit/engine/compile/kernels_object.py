@@ -349,7 +349,7 @@ def mismatch(row: Row, kernel: Kernel) -> str:
     return f"parameter {number} has {words[0]} in host code, and {words[1]} in device code"
 
 
-def main(words: list[str], log: int = 1, _: object = None) -> int:
+def main(words: list[str], log: int = 1) -> int:
     """Run the program; its output goes to the file descriptor `log`."""
     host, output, unit, *paths = words
     with open(host, "rb") as file:

@@ -23,9 +23,9 @@ from pathlib import Path
 from kjit.engine.cache.folders import NO_SPACE
 from kjit.engine.compile.build_folder import write_text
 from kjit.engine.compile.steps import Step
-from kjit.engine.toolchain.compilers import HOST_VARIABLE
 from kjit.engine.toolchain.programs import find_ninja
 from kjit.errors import ToolchainError
+from kjit.spec import HOST_VARIABLE
 
 # Variables that change the output or the messages, and are not part of a key. The last five are nvcc's (nvcc.profile);
 # Makefiles export variables of these names.

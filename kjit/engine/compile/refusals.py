@@ -21,8 +21,7 @@ from kjit.engine.key.flags import files_of_options
 from kjit.engine.toolchain.options import OPTIONS, Dialect, Flag, Refused, expand, is_off, parse, words_of_file
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
-from kjit.runtime.manifest import NVCC_FLAGS
-from kjit.spec import CudaArch, Spec, Target, Variant
+from kjit.spec import SIDES, CudaArch, Spec, Target, Variant
 
 _REFUSED: Mapping[Refused, tuple[str, str]] = {
     "output": (
@@ -56,20 +55,18 @@ def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
         UsageError: one cannot work.
     """
     spec, target = variant.spec, variant.target
-    if spec.cpp_files or spec.cpp_wrappers:
-        _refuse_flags(spec.extra_cflags, "extra_cflags", "c++", ("output", "file"))
-    if "cuda" in spec.kinds:
-        words = {"extra_cuda_cflags": list(spec.extra_cuda_cflags)}
-        words |= {name: toolchain.environment().get(name, "").split() for name in NVCC_FLAGS}
-        for where, flags in words.items():
-            _refuse_flags(flags, where, "nvcc", ("output", "file", "device link"))
-            _refuse_for_nvcc(flags, where, target)
-            refuse_misread(flags, where, are_escaped=where == "extra_cuda_cflags")
-            for path in files_of_options(flags, "nvcc"):
-                refuse_misread(words_of_file(path), f"'{path}'", are_escaped=False)
-        if not toolchain.has_nvcc and (target.is_simulated or toolchain.nvrtc is not None):
-            _refuse_unknown(spec.extra_cuda_cflags, "extra_cuda_cflags")
-        _refuse_kernels(spec)
+    for side in spec.kinds:
+        compiler = toolchain.compilers[side]
+        for where, flags in compiler.given(spec, toolchain.environment()).items():
+            _refuse_flags(flags, where, compiler.dialect, ("output", "file", "device link"))
+            if compiler.takes_flags_of_nvcc:
+                _refuse_for_nvcc(flags, where, target)
+                refuse_misread(flags, where, are_escaped=where == SIDES[side][2])
+                for path in files_of_options(flags, compiler.dialect):
+                    refuse_misread(words_of_file(path), f"'{path}'", are_escaped=False)
+                if not toolchain.has_nvcc:
+                    _refuse_unknown(flags, where)
+    _refuse_kernels(spec)
     _refuse_flags(spec.extra_ldflags, "extra_ldflags", "c++", ("output", "file", "no link", "no library"))
 
 

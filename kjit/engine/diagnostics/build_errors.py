@@ -21,10 +21,8 @@ from kjit.engine.diagnostics import diagnostics
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.hints import Given
 from kjit.engine.diagnostics.printed import failed_steps
-from kjit.engine.toolchain import packages
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, KjitError, ToolchainError
-from kjit.runtime.manifest import NVCC_FLAGS
 from kjit.spec import Variant
 
 # Less than the temporary files of one large unit may need.
@@ -60,11 +58,10 @@ def explain(
     everything = "".join(log for _, log in made)
     if diagnostics.is_disk_full(everything + ninja_output):
         return disk_full(folder)
+    compilers = [toolchain.compilers[side] for side in variant.spec.kinds]
     tools = {toolchain.cxx.path: os.X_OK}
-    if toolchain.nvrtc is not None:
-        tools |= {toolchain.nvrtc.library: os.R_OK, toolchain.nvrtc.builtins: os.R_OK}
-    elif toolchain.cuda is not None:
-        tools[toolchain.cuda.nvcc.path] = os.X_OK
+    for compiler in compilers:
+        tools |= compiler.programs
     gone = next((path for path, mode in tools.items() if not os.access(path, mode)), None)
     if gone is not None:
         return ToolchainError(
@@ -92,7 +89,12 @@ def explain(
     message = f"{variant.label} does not {verb}.\n{report.text}"
     if verbose:
         message += f"\n\nthe compiler's whole output:\n{log.rstrip()}\n\nto repeat:\n{command}"
-    return CompileError(message, log=log, command=command, hint=packages.hint(log, toolchain) or report.hint)
+    return CompileError(
+        message,
+        log=log,
+        command=command,
+        hint=next(filter(None, (each.explain(log, toolchain) for each in compilers)), report.hint),
+    )
 
 
 def _breakdown(variant: Variant, step: Step, log: str) -> KjitError | None:
@@ -152,13 +154,9 @@ def _nearly_full(folder: Path) -> CacheError | None:
 
 def _given(variant: Variant, toolchain: Toolchain) -> Given:
     """The flags that are not kjit's, by source."""
-    spec, environment = variant.spec, toolchain.environment()
-    given = {
-        "extra_cflags": spec.extra_cflags,
-        "extra_cuda_cflags": spec.extra_cuda_cflags,
-        "extra_ldflags": spec.extra_ldflags,
-        **{name: tuple(environment.get(name, "").split()) for name in NVCC_FLAGS},
-    }
+    given: dict[str, Sequence[str]] = {"extra_ldflags": variant.spec.extra_ldflags}
+    for compiler in toolchain.compilers.values():
+        given |= compiler.given(variant.spec, toolchain.environment())
     return {name: flags for name, flags in given.items() if flags}
 
 

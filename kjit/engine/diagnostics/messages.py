@@ -18,6 +18,8 @@ from kjit.engine.diagnostics.symbols import demangle, function_name
 Severity = Literal["error", "warning"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# What the simulator's rewriter puts in place of code that it cannot run (rewrite/unsupported.py).
+_REFUSED = re.compile(r"call to '?kjit_refused_\d+'? declared with (?:attribute error|'error' attribute): ")
 _PLAIN_QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'"})
 
 # file:line[:column]: severity: text (GCC, clang, the assembler), file(line): severity [#number]: text (nvcc, NVRTC)
@@ -105,7 +107,7 @@ class Message:
 
 def plain(log: str) -> str:
     """`log` without colours and typographic quotes."""
-    return _ANSI.sub("", log).translate(_PLAIN_QUOTES)
+    return _REFUSED.sub("", _ANSI.sub("", log).translate(_PLAIN_QUOTES))
 
 
 def parse(log: str, severity: Severity = "error") -> list[Message]:

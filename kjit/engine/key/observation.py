@@ -63,7 +63,7 @@ class Observation:
         """
         spec = key.variant.spec
         read = _Read.of(files, key, toolchain)
-        flags = definitions_in(spec.extra_cflags) + definitions_in(spec.extra_cuda_cflags, "nvcc")
+        flags = b"".join(definitions_in(words, dialect) for words, dialect in toolchain.given(spec))
         names = names_in(read.directives, flags)
 
         named = [*spec.extra_include_paths, str(kjit_include()), LOCAL_INCLUDE, *searched_folders(toolchain, spec)]

@@ -139,4 +139,82 @@ KJIT_SIM_SCOPES(atomicAnd)
 KJIT_SIM_SCOPES(atomicOr)
 KJIT_SIM_SCOPES(atomicXor)
 #undef KJIT_SIM_SCOPES
+
+// nvcc's own functions. The order and the scope of an operation are ignored.
+enum {
+  __NV_ATOMIC_RELAXED,
+  __NV_ATOMIC_CONSUME,
+  __NV_ATOMIC_ACQUIRE,
+  __NV_ATOMIC_RELEASE,
+  __NV_ATOMIC_ACQ_REL,
+  __NV_ATOMIC_SEQ_CST
+};
+enum {
+  __NV_THREAD_SCOPE_THREAD,
+  __NV_THREAD_SCOPE_BLOCK,
+  __NV_THREAD_SCOPE_CLUSTER,
+  __NV_THREAD_SCOPE_DEVICE,
+  __NV_THREAD_SCOPE_SYSTEM
+};
+template <typename T>
+KJIT_SIM_INLINE std::remove_cv_t<T> __nv_atomic_load_n(T* address, int, int = 0) {
+  kjit_sim::looked();
+  return kjit_sim::update(const_cast<std::remove_cv_t<T>*>(address), [](auto old) { return old; });
+}
+template <typename T>
+KJIT_SIM_INLINE void __nv_atomic_load(T* address, std::remove_const_t<T>* result, int order, int = 0) {
+  *result = __nv_atomic_load_n(address, order);
+}
+template <typename T>
+KJIT_SIM_INLINE T __nv_atomic_exchange_n(T* address, std::type_identity_t<T> value, int, int = 0) {
+  kjit_sim::looked();
+  return kjit_sim::update(address, [value](T) { return value; });
+}
+template <typename T>
+KJIT_SIM_INLINE void __nv_atomic_exchange(T* address, T* value, T* result, int order, int = 0) {
+  *result = __nv_atomic_exchange_n(address, *value, order);
+}
+template <typename T>
+KJIT_SIM_INLINE void __nv_atomic_store_n(T* address, std::type_identity_t<T> value, int order, int = 0) {
+  __nv_atomic_exchange_n(address, value, order);
+}
+template <typename T>
+KJIT_SIM_INLINE void __nv_atomic_store(T* address, T* value, int order, int = 0) {
+  __nv_atomic_exchange_n(address, *value, order);
+}
+template <typename T>
+KJIT_SIM_INLINE bool __nv_atomic_compare_exchange_n(T* address, T* expected, std::type_identity_t<T> value, bool, int,
+                                                    int, int = 0) {
+  kjit_sim::looked();
+  const T before = *expected;
+  const auto same = [before](T old) { return kjit_sim::to_bits(old) == kjit_sim::to_bits(before); };
+  *expected = kjit_sim::update(address, [&](T old) { return same(old) ? value : old; });
+  return same(*expected);
+}
+template <typename T>
+KJIT_SIM_INLINE bool __nv_atomic_compare_exchange(T* address, T* expected, T* value, bool weak, int success,
+                                                  int failure, int = 0) {
+  return __nv_atomic_compare_exchange_n(address, expected, *value, weak, success, failure);
+}
+#define KJIT_SIM_NV_ATOMIC(name, expression)                                                               \
+  template <typename T>                                                                                    \
+  KJIT_SIM_INLINE T __nv_atomic_fetch_##name(T* address, std::type_identity_t<T> value, int, int = 0) {    \
+    kjit_sim::looked();                                                                                    \
+    return kjit_sim::update(address, [value](T old) { return static_cast<T>(expression); });               \
+  }                                                                                                        \
+  template <typename T>                                                                                    \
+  KJIT_SIM_INLINE void __nv_atomic_##name(T* address, std::type_identity_t<T> value, int order, int = 0) { \
+    __nv_atomic_fetch_##name(address, value, order);                                                       \
+  }
+KJIT_SIM_NV_ATOMIC(add, old + value)
+KJIT_SIM_NV_ATOMIC(sub, old - value)
+KJIT_SIM_NV_ATOMIC(and, old& value)
+KJIT_SIM_NV_ATOMIC(or, old | value)
+KJIT_SIM_NV_ATOMIC(xor, old ^ value)
+KJIT_SIM_NV_ATOMIC(min, old < value ? old : value)
+KJIT_SIM_NV_ATOMIC(max, old > value ? old : value)
+#undef KJIT_SIM_NV_ATOMIC
+inline void __nv_atomic_thread_fence(int, int = 0) {
+  __threadfence();
+}
 #undef KJIT_SIM_INLINE

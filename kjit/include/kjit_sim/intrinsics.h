@@ -206,6 +206,18 @@ inline unsigned umin(unsigned a, unsigned b) {
 inline unsigned umax(unsigned a, unsigned b) {
   return a > b ? a : b;
 }
+inline long long llmin(long long a, long long b) {
+  return a < b ? a : b;
+}
+inline long long llmax(long long a, long long b) {
+  return a > b ? a : b;
+}
+inline unsigned long long ullmin(unsigned long long a, unsigned long long b) {
+  return a < b ? a : b;
+}
+inline unsigned long long ullmax(unsigned long long a, unsigned long long b) {
+  return a > b ? a : b;
+}
 
 // Bits.
 
@@ -299,6 +311,7 @@ KJIT_SIM_ALL_MODES(__ddiv, double, a / b, double x, double y)
 #undef KJIT_SIM_OPERANDS
 #define KJIT_SIM_OPERANDS x, y, z
 KJIT_SIM_ALL_MODES(__fmaf, float, ::fmaf(a, b, c), float x, float y, float z)
+KJIT_SIM_ALL_MODES(__fmaf_ieee, float, ::fmaf(a, b, c), float x, float y, float z)
 KJIT_SIM_ALL_MODES(__fma, double, ::fma(a, b, c), double x, double y, double z)
 #undef KJIT_SIM_OPERANDS
 #undef KJIT_SIM_ALL_MODES

@@ -81,6 +81,28 @@ inline double norm4d(double x, double y, double z, double w) {
 inline float norm4df(float x, float y, float z, float w) {
   return static_cast<float>(norm4d(x, y, z, w));
 }
+inline double rnorm4d(double x, double y, double z, double w) {
+  return 1.0 / norm4d(x, y, z, w);
+}
+inline float rnorm4df(float x, float y, float z, float w) {
+  return static_cast<float>(rnorm4d(x, y, z, w));
+}
+inline double norm(int count, const double* x) {
+  double sum = 0.0;
+  for (int i = 0; i < count; ++i) sum += x[i] * x[i];
+  return ::sqrt(sum);
+}
+inline float normf(int count, const float* x) {
+  double sum = 0.0;
+  for (int i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return static_cast<float>(::sqrt(sum));
+}
+inline double rnorm(int count, const double* x) {
+  return 1.0 / norm(count, x);
+}
+inline float rnormf(int count, const float* x) {
+  return static_cast<float>(1.0 / static_cast<double>(normf(count, x)));
+}
 inline double normcdf(double x) {
   return 0.5 * ::erfc(-x * M_SQRT1_2);
 }
@@ -112,16 +134,48 @@ inline double normcdfinv(double p) {
 inline float normcdfinvf(float p) {
   return static_cast<float>(normcdfinv(p));
 }
+/// The inverse of erfc: near 0, where 1 - y has too few digits, by Newton steps from its leading term.
+inline double erfcinv(double y) {
+  if (!(y > 0.0 && y < 2.0)) return y == 0.0 ? HUGE_VAL : y == 2.0 ? -HUGE_VAL : NAN;
+  if (y > 0.1) return y < 1.9 ? erfinv(1.0 - y) : -erfcinv(2.0 - y);
+  double x = ::sqrt(-::log(y));
+  // On log(erfc(x)), which is nearly a parabola.
+  for (int i = 0; i < 8; ++i) {
+    const double slope = -2.0 / ::sqrt(M_PI) * ::exp(-x * x) / ::erfc(x);
+    x -= ::log(::erfc(x) / y) / slope;
+  }
+  return x;
+}
+inline float erfcinvf(float y) {
+  return static_cast<float>(erfcinv(y));
+}
+/// Modified Bessel functions of the first kind (the C++ standard library's, which takes no negative numbers).
+inline double cyl_bessel_i0(double x) {
+  return std::cyl_bessel_i(0.0, ::fabs(x));
+}
+inline double cyl_bessel_i1(double x) {
+  return ::copysign(1.0, x) * std::cyl_bessel_i(1.0, ::fabs(x));
+}
+inline float cyl_bessel_i0f(float x) {
+  return static_cast<float>(cyl_bessel_i0(x));
+}
+inline float cyl_bessel_i1f(float x) {
+  return static_cast<float>(cyl_bessel_i1(x));
+}
 /// exp(x * x) * erfc(x); for large x by its asymptotic series.
 inline double erfcx(double x) {
   if (x < 10.0) return ::exp(x * x) * ::erfc(x);
-  const double inverse = 1.0 / (2.0 * x * x);
-  return (1.0 - inverse * (1.0 - 3.0 * inverse * (1.0 - 5.0 * inverse * (1.0 - 7.0 * inverse)))) / (x * ::sqrt(M_PI));
+  double series = 1.0;
+  for (int i = 27; i > 0; i -= 2) series = 1.0 - i / (2.0 * x * x) * series;
+  return series / (x * ::sqrt(M_PI));
 }
 inline float erfcxf(float x) {
   return static_cast<float>(erfcx(x));
 }
 
+inline double fdivide(double x, double y) {
+  return x / y;
+}
 inline float fdividef(float x, float y) {
   return x / y;
 }

@@ -221,6 +221,9 @@ inline void __threadfence_system() {
 inline void __nanosleep(unsigned) {
   kjit_sim::yield();
 }
+// Launches are synchronous: nothing is left to wait for.
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
 [[noreturn]] __attribute__((always_inline)) inline void __trap() {
   kjit_sim::trap();
 }

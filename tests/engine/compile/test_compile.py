@@ -315,7 +315,7 @@ class TestSupport:
         self, source: Path, staging: Path, kept_cache: Path, inner: str
     ) -> None:
         (kept_cache / inner).chmod(0o777)
-        with pytest.raises(CacheError, match="Other users may write") as caught:
+        with pytest.raises(CacheError, match="may be written by users other than its owner") as caught:
             build(Spec("answer", cpp_files=[source]), staging)
         assert f"`chmod -R go-w {kept_cache}`" in (caught.value.hint or "")
 
@@ -407,13 +407,6 @@ class TestFailures:
         words = "x.cpp:1:1: fatal error: y.h: No such file or directory\nfatal   : Could not open input file x"
         caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}'; exit 1"), source, staging)
         assert "y.h: No such file" in str(caught.value)
-
-    def test_a_linker_that_makes_nothing_is_an_error_and_no_module(
-        self, source: Path, staging: Path, tmp_path: Path
-    ) -> None:
-        link = 'case "$*" in *-shared*) exit 0;; esac; exec c++ "$@"'
-        caught = self.fail(self.fake_compiler(tmp_path, link), source, staging)
-        assert "The linker made no library" in str(caught.value)
 
     def test_a_full_disk_is_noticed_while_the_unit_is_written(
         self, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.compile.refusals import refuse_unfit
+from kjit.engine.toolchain.cuda import CudaHeaders, CudaToolkit
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.unit_compilers import NvccUnits, SimulatedUnits
 from kjit.errors import UsageError
 from kjit.spec import Spec, Target, Variant
 
@@ -33,7 +35,11 @@ def refusal(
     side = "cpp" if target.kind == "cpu" else "cuda"
     sources = {f"{side}_files": ["/op/scale.cuh"]}
     spec = Spec("scale", **{**sources, **fields})  # type: ignore[arg-type]
-    toolchain = replace(host, variables=tuple((variables or {}).items()))
+    home = Path("/cuda")
+    nvcc = CudaToolkit(home, replace(host.cxx, family="nvcc"), "PATH", (), home, home, ())
+    compilers = {CPU: None, SIM: SimulatedUnits(CudaHeaders(home, (), "PATH", ()))}
+    gpu = compilers.get(target, NvccUnits(nvcc))
+    toolchain = replace(host, gpu=gpu, variables=tuple((variables or {}).items()))
     try:
         refuse_unfit(Variant(spec, target), toolchain)
     except UsageError as error:

@@ -409,7 +409,7 @@ __global__ void scale_kernel(float* x) { *x *= factor_of(1); }
     "undefined_device_function": kernel(
         "__device__ float factor_of(int64_t i);\n__global__ void scale_kernel(float* x) { *x *= factor_of(1); }",
         "__device__ float factor_of",
-        "code for the device calls 'factor_of', which is not defined for the device",
+        "code for the device calls 'factor_of', which is not defined for the device|undefined symbol: factor_of",
         "define it in a header",
     ),
     "kernel_result": kernel(

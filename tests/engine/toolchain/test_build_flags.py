@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kjit.engine.toolchain import compilers, cpu, locations
+from kjit.engine.toolchain import cpu, locations
 from kjit.engine.toolchain.build_flags import cxx_flags, link_flags, nvcc_flags
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec, Target
@@ -43,7 +43,7 @@ class TestFlags:
         [("gcc", (19, 1), False), ("clang", (17, 0), False), ("clang", (18, 1), True)],
     )
     def test_clang_is_not_to_warn_of_its_own_reading_of_this_cpu(
-        self, family: compilers.Family, version: tuple[int, int], is_quiet: bool
+        self, family: str, version: tuple[int, int], is_quiet: bool
     ) -> None:
         made = Toolchain.for_target(Target.cpu())
         made = replace(made, cxx=replace(made.cxx, family=family, version=version))

@@ -99,7 +99,7 @@ class TestHostOfNvcc:
         monkeypatch.setenv("CXX", str(write_gcc(tmp_path / "cxx")))
         for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"):
             monkeypatch.delenv(name, raising=False)
-        return replace(inspect(write_gcc(tmp_path / "nvcc"), "c++"), family="nvcc", features=("gcc<=15",))
+        return replace(inspect(write_gcc(tmp_path / "nvcc")), family="nvcc", features=("gcc<=15",))
 
     @pytest.mark.parametrize(
         ("variable", "text"),

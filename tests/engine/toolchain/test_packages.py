@@ -10,13 +10,14 @@ import pytest
 from kjit.engine.toolchain import packages
 from kjit.engine.toolchain.cuda import CudaToolkit, Origin
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.unit_compilers import NvccUnits
 from kjit.spec import Target
 
 
 def toolchain(folder: Path, origin: Origin = "PyPI wheels", version: tuple[int, int] = (13, 0)) -> Toolchain:
     cpu = Toolchain.for_target(Target.cpu())
     cuda = CudaToolkit(folder, replace(cpu.cxx, version=version), origin, (), folder, folder / "libcudart.so.13", ())
-    return replace(cpu, target=Target.cuda("9.0a"), cuda=cuda)
+    return replace(cpu, target=Target.cuda("9.0a"), gpu=NvccUnits(cuda))
 
 
 @pytest.mark.parametrize(
