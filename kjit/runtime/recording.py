@@ -412,13 +412,10 @@ class _Memories:
         pieces = self._by_storage.values()
         return [{"bytes": each.end - each.begin, "place": each.begin % ALIGNMENT} for each in pieces]
 
-    def gpu(self) -> dict[str, object]:
+    def gpu(self) -> dict[str, str]:
         """The GPU of the first tensor."""
         device = self._tensors[0][1].tensor.device if self._tensors else None
-        if device is None or device.type != "cuda":
-            return {}
-        capability = torch.cuda.get_device_capability(device)
-        return {"gpu": torch.cuda.get_device_name(device), "capability": list(capability)}
+        return {"gpu": torch.cuda.get_device_name(device)} if device is not None and device.type == "cuda" else {}
 
     def nbytes(self) -> int:
         """The bytes of all pieces of memory."""

@@ -381,6 +381,7 @@ def test_a_declared_op_runs_on_the_device_of_its_tensor(tmp_path: Path, answer_o
 
 
 @pytest.mark.nvcc
+@pytest.mark.nightly
 def test_a_cuda_module_is_compiled_and_loaded_where_nothing_else_loads_the_cuda_runtime(
     tmp_path: Path, cache_dir: Path
 ) -> None:
