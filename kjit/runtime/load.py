@@ -108,9 +108,6 @@ class Shared:
 
 _OMP_PAUSE_SOFT = 1
 
-JIT = "_kjit_jit"
-"""The mark of functions that `jit` has made."""
-
 INDEX = "index.json"
 BUNDLE = "prebuilt"
 """The name of a bundle's folder: beside the wrapper, or in a package above it."""
@@ -244,12 +241,7 @@ def jit(
                     unusable.explain(f"'{name}'", unusable.named(fn, (None, *call_args), call_kwargs))
                 raise
 
-        call.__dict__[JIT] = True
-        if env.record_folder() is None:
-            return call
-        from kjit.runtime.recording import recorded
-
-        return recorded(call, "jit")
+        return call
 
     return decorate
 
