@@ -291,6 +291,11 @@ class _Op:
             )
 
 
+def has_gradient(op: Callable[..., Any]) -> bool:
+    """Whether an op has a backward."""
+    return op.__dict__[GRADIENT].__self__.record is not None
+
+
 _ops: dict[str, _Op] = {}
 """By name. torch.ops lives as long as the process, and so must the registration."""
 

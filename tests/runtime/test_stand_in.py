@@ -14,6 +14,7 @@ from forked import forks
 from typer.testing import CliRunner
 
 from kjit.cli import app
+from kjit.scaffold.patterns import PATTERNS
 
 Run = Callable[[str], "subprocess.CompletedProcess[str]"]
 Collected = Callable[[str], "dict[str, list[str] | bool]"]
@@ -165,7 +166,7 @@ def test_torch_that_is_imported_already_is_taken(project: Path, run: Run) -> Non
 
 @pytest.mark.usefixtures("project")
 def test_what_kjit_new_writes_is_asked_without_torch(run: Run) -> None:
-    for pattern in ("elementwise", "rowwise", "gather", "scatter", "custom", "minimal"):
+    for pattern in PATTERNS:
         done = CliRunner().invoke(app, ["new", f"an_{pattern}", "--pattern", pattern, "--device", "cuda,cpu"])
         assert done.exit_code == 0, done.output
     dry = run(

@@ -73,7 +73,7 @@ class Toolchain:
     def probes(self) -> tuple[Probe, ...] | None:
         """The queries of the file system, with answers, that found this; None if it depends on more than the file
         system, or the environment has changed since."""
-        if self.cxx.plan:
+        if self.cxx.may_change or self.cxx.variables:
             return None
         toolchain, _, taken = _discover(self.target, tuple(map(os.environ.get, variables(self.target.kind))))
         return taken if toolchain is self else None
@@ -207,7 +207,7 @@ def _for_simulator(_: Target) -> Found:
 
 def _for_cuda(target: Target) -> Found:
     cuda = find_cuda()
-    cxx = find_host_cxx(cuda.nvcc)
+    cxx = find_host_cxx()
     for arch in target.archs:
         check_arch(arch, cuda)
     asked = env.cuda_compiler()

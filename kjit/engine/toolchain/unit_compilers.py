@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from kjit import env
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC
 from kjit.engine.compile.steps import Build, Step, Unit
 from kjit.engine.toolchain import build_flags
-from kjit.engine.toolchain.cuda import CudaHeaders, CudaToolkit
+from kjit.engine.toolchain.cuda import INSTALL_CUDA, CudaHeaders, CudaToolkit
 from kjit.engine.toolchain.memo import Stamp
 from kjit.engine.toolchain.nvrtc import WRAPPED, Nvrtc
 from kjit.engine.toolchain.options import Dialect, parse
@@ -27,9 +28,11 @@ from kjit.spec import NVCC_FLAGS, SIDES, Side, Spec
 if TYPE_CHECKING:
     from kjit.engine.toolchain.toolchain import Toolchain
 
+_FIRST_ERROR = re.compile(r"^(?P<file>[^\s:(]+)[:(]\d+\)?(?::\d+)?: (?:catastrophic )?error", re.MULTILINE)
+
 
 class UnitCompiler:
-    """What compiles the sources of one side.
+    """The compiler of the sources of one side.
 
     Attributes:
         side: the side.
@@ -71,7 +74,7 @@ class UnitCompiler:
         raise NotImplementedError
 
     def identity(self) -> dict[str, object]:
-        """What can change its output besides the C++ compiler, as JSON."""
+        """Everything besides the C++ compiler that can change its output, as JSON."""
         return {}
 
     def explain(self, log: str, toolchain: Toolchain) -> str | None:
@@ -84,11 +87,6 @@ class UnitCompiler:
     def stamps(self) -> tuple[Stamp, ...]:
         """The files that it depends on."""
         return ()
-
-    @property
-    def programs(self) -> Mapping[Path, int]:
-        """The files that a build needs of it, and how they are accessed (`os.X_OK`)."""
-        return {}
 
     @property
     def include_dirs(self) -> tuple[Path, ...]:
@@ -155,10 +153,6 @@ class NvccUnits(UnitCompiler):
         return ((str(nvcc.path), nvcc.size, nvcc.mtime_ns), *self.toolkit.stamps)
 
     @property
-    def programs(self) -> Mapping[Path, int]:
-        return {self.toolkit.nvcc.path: os.X_OK}
-
-    @property
     def include_dirs(self) -> tuple[Path, ...]:
         return self.toolkit.include_dirs
 
@@ -199,13 +193,21 @@ class NvrtcUnits(NvccUnits):
     def identity(self) -> dict[str, object]:
         return super().identity() | {"NVRTC": self.nvrtc.identity()}
 
+    def explain(self, log: str, toolchain: Toolchain) -> str | None:
+        first = _FIRST_ERROR.search(log)
+        if first is not None and first["file"].startswith("/usr/"):
+            name = os.path.basename(first["file"])
+            return f"NVRTC does not take {name}, which is for host code, and nvcc does: {self.use_nvcc}"
+        return super().explain(log, toolchain)
+
+    @property
+    def use_nvcc(self) -> str:
+        """How to compile with nvcc what NVRTC does not take, as a hint."""
+        return f"set {env.CUDA_COMPILER} to auto or nvcc" if self.toolkit.has_nvcc else INSTALL_CUDA
+
     @property
     def stamps(self) -> tuple[Stamp, ...]:
         return (*super().stamps, *self.nvrtc.stamps)
-
-    @property
-    def programs(self) -> Mapping[Path, int]:
-        return {self.nvrtc.library: os.R_OK, self.nvrtc.builtins: os.R_OK}
 
     def link_flags(self) -> list[str]:
         return [*(f"-Wl,--wrap={name}" for name in WRAPPED), *super().link_flags()]
