@@ -1,5 +1,5 @@
-"""What to build ahead of use: the declarations of a project's wrappers, or the variants that `KJIT_RECORD_VARIANTS` has
-written.
+"""Declarations to be built ahead of use: those of a project's wrappers, or the variants that a run has recorded
+(`KJIT_RECORD_VARIANTS`).
 
 torch is not imported if wrappers can be imported without it (stand_in.py). What they print goes to stderr.
 """
