@@ -30,7 +30,7 @@ from kjit.engine.toolchain.nvrtc import find_nvrtc
 from kjit.engine.toolchain.programs import find_launcher, find_ninja
 from kjit.errors import KjitError, ToolchainError
 from kjit.runtime import gpus
-from kjit.runtime.highway import find_highway
+from kjit.runtime.highway import find_highway, highway_version
 from kjit.spec import CudaArch
 
 State = Literal["ok", "problem", "absent"]
@@ -256,10 +256,10 @@ def _gpus() -> str:
 
 def _highway() -> str:
     try:
-        highway = find_highway()
+        include = find_highway()
     except ToolchainError as error:
         raise _AbsentError(f"{error.message} Kernels that include <hwy/highway.h> need it.", hint=error.hint) from None
-    return f"{highway.version} ({highway.include})"
+    return f"{highway_version(include)} ({include})"
 
 
 _CHECKS: dict[str, Callable[[], str]] = {

@@ -66,7 +66,7 @@ _stats: dict[str, OpStats] = {}
 _inside: env.Simulation | None = None
 
 compiled: set[Variant] = set()
-"""What this process has compiled."""
+"""The variants that this process has compiled."""
 
 caches: weakref.WeakSet[Any] = weakref.WeakSet()
 """Objects that keep loaded modules by device; their `cache_clear` is called when a `simulated()` begins or ends."""
@@ -107,9 +107,6 @@ class Shared:
 
 
 _OMP_PAUSE_SOFT = 1
-
-JIT = "_kjit_jit"
-"""The mark of functions that `jit` has made."""
 
 INDEX = "index.json"
 BUNDLE = "prebuilt"
@@ -244,12 +241,7 @@ def jit(
                     unusable.explain(f"'{name}'", unusable.named(fn, (None, *call_args), call_kwargs))
                 raise
 
-        call.__dict__[JIT] = True
-        if env.record_folder() is None:
-            return call
-        from kjit.runtime.recording import recorded
-
-        return recorded(call, "jit")
+        return call
 
     return decorate
 
