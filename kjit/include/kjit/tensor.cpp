@@ -341,7 +341,7 @@ class Matching {
   bool strides_match() {
     if (!matcher_.has_strides_) {
       if (view_.is_contiguous()) return true;
-      cause_ << "Tensor is not contiguous as expected";
+      cause_ << "Tensor is not contiguous as expected; its .contiguous() is a copy that is";
       return false;
     }
     for (std::size_t i = 0; i < view_.shape().size(); ++i) {
