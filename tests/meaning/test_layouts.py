@@ -54,7 +54,9 @@ def _text(types: Sequence[str], structs: list[Struct]) -> str:
     """A text with a kernel for each type, in the middle of its parameters, launched by a function that nothing calls."""
     parts = [f"{INCLUDES}#include <climits>\n#include <cmath>\n#include <limits>\n{definitions(structs)}{_UNDER_NVCC}"]
     # By reference, so that a type without a default needs none.
-    parts.append("template <int kNumber, typename T> __global__ void taken(char first, const T value, char end, int* to) {")
+    parts.append(
+        "template <int kNumber, typename T> __global__ void taken(char first, const T value, char end, int* to) {"
+    )
     parts.append("  if (to != nullptr) *to = sizeof(T) + *reinterpret_cast<const char*>(&value) + first + end;\n}")
     # nvcc has no empty parameters.
     parts.append("template <int kNumber, typename T> void launch(T* p) {")

@@ -13,7 +13,6 @@ import pytest
 from warm import begin
 
 from kjit.engine.compile.compile import Built, compile_variant
-from kjit.engine.diagnostics import build_errors
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_library
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
@@ -320,16 +319,6 @@ class TestFailures:
         assert isinstance(caught.value, CacheError)
         assert caught.value.message.startswith(f"No space is left on the disk to compile in '{staging}")
         assert f"(or in '{tmp_path / 'other'}', where compilers keep temporary files)" in caught.value.message
-
-    def test_a_full_disk_is_a_guess_if_a_tool_fails_without_a_reason_and_the_disk_is_nearly_full(
-        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        toolchain = self.fake_compiler(tmp_path, "echo 'collect2: error: ld returned 1 exit status'; exit 1")
-        assert "does not compile" in str(self.fail(toolchain, source, staging).value)
-        monkeypatch.setattr(build_errors, "_LITTLE_ROOM", 1 << 60)
-        message = str(self.fail(toolchain, source, staging).value)
-        assert message.startswith("The compiler failed without saying why. The disk of ")
-        assert "which is probably too little to compile" in message
 
     def test_a_compiler_that_dies_without_a_word_is_no_riddle(
         self, source: Path, staging: Path, tmp_path: Path
