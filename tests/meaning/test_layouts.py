@@ -79,7 +79,7 @@ def _without_the_struct_of(error: InternalError, types: Sequence[str], structs: 
     return [each for each in structs if each.name not in lost]
 
 
-def _compare(types: Sequence[str], structs: list[Struct], folder: Path, most_lost: int = 4) -> Compared:
+def _compare(types: Sequence[str], structs: list[Struct], folder: Path, most_lost: int = 3) -> Compared:
     """Compare the layouts of types.
 
     Args:
@@ -128,7 +128,8 @@ def test_the_host_has_members_where_nvcc_puts_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(30, 38))  # nvcc 13.0 has an internal error for a struct of seed 30
+# (After internal errors for three structs of seed 30, nvcc 13.0 takes all memory for another one.)
+@pytest.mark.parametrize("seed", range(31, 39))
 def test_parameters_of_random_types_lie_where_nvcc_puts_them(seed: int, tmp_path: Path) -> None:
     structs = draw_many(seed, count=80)
     names = [each.name for each in structs]
