@@ -48,17 +48,8 @@ class Links:
         return os.path.join(self.folder(folder, plain), name)
 
     def program(self, path: str) -> str:
-        """The program `path`, as written in a flag of nvcc.
-
-        Raises:
-            UsageError: nvcc would misread the name of the file.
-        """
+        """The program `path`, as written in a flag of nvcc."""
         folder, name = os.path.split(path)
-        if PLAIN_FOR_NVCC.fullmatch(name) is None:
-            raise UsageError(
-                f"nvcc cannot call '{path}' because of characters in its name.",
-                hint="make a link with a plain name to it, and put that into CXX",
-            )
         return os.path.join(self.folder(folder, PLAIN_FOR_NVCC), name)
 
     def flags(self, flags: Iterable[str], plain: re.Pattern[str], dialect: Dialect = "c++") -> list[str]:
