@@ -336,21 +336,6 @@ class TestLinks:
 
 
 class TestOtherInputs:
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"args": ("fp16_t",)},
-            {"cpp_wrappers": [("answer2", "answer<int>")]},
-            {"extra_cflags": ["-g"]},
-            {"extra_cuda_cflags": ["-lineinfo"]},
-            {"extra_ldflags": ["-lm"]},
-            {"extra_include_paths": ["/opt/include"]},
-        ],
-        ids=lambda change: next(iter(change)),
-    )
-    def test_each_part_of_a_spec_makes_another_key(self, unbuilt: Road, change: dict[str, Any]) -> None:
-        assert unbuilt.key(**change) != unbuilt.key()
-
     def test_a_changed_static_library_is_a_miss(self, road: Road) -> None:
         folder = road.project / "lib"
         make_library(road, folder / "libmore.a", 42)
