@@ -116,16 +116,11 @@ def _choose(entries: list[Entry], ops: list[str], older_than: str | None) -> lis
 
 
 def _find_stale(store: Store) -> dict[str, str]:
-    """The folders of the stale artifacts, with the reasons, from the declarations of the project's wrappers."""
+    """The folders of the stale artifacts, with the reasons."""
     from kjit.engine.cache.stale import find_stale
-    from kjit.planning import wrappers
     from kjit.project import find_project
 
-    project = find_project()
-    collected = wrappers.collect(project)
-    for op, error in collected.failures:
-        console.note(f"{op}: its declarations cannot be read, so only its sources are compared: {error.message}")
-    return {entry.path: reason for entry, reason in find_stale(store, project.root, collected.specs())}
+    return {entry.path: reason for entry, reason in find_stale(store, find_project().root)}
 
 
 def _show(entries: list[Entry], others: Mapping[str, int], reasons: Mapping[str, str]) -> None:

@@ -149,18 +149,6 @@ def test_what_is_stale_goes_with_the_reason(kjit: Kjit, filled_here: Path, proje
     assert {variant["state"] for variant in built["variants"]} == {"hit"}
 
 
-def test_a_wrapper_that_cannot_be_asked_is_named_and_its_sources_are_compared(
-    kjit: Kjit, filled_here: Path, project: Path
-) -> None:
-    (project / "kernels" / "other.py").write_text("raise RuntimeError('broken')\n")
-    (project / "csrc" / "other.cpp").write_text("changed")
-    done = kjit("clean-cache", "--stale", "--yes", "--json")
-    assert "other: its declarations cannot be read" in done.stderr
-    removed = json.loads(done.stdout)["artifacts"]
-    assert [item["reason"] for item in removed] == ["csrc/other.cpp changed"] * 2
-    assert ops_in(filled_here) == ["answer", "answer"]
-
-
 def test_as_json_it_says_what_goes_and_never_asks(kjit: Kjit, filled: Path) -> None:
     assert kjit("clean-cache", "--json").returncode == 2
     shown = json.loads(kjit("clean-cache", "answer", "--json", "--dry-run").stdout)
