@@ -131,6 +131,7 @@ class TestFind:
         store.find(key)
         assert record.stat().st_mtime > time.time() - 3600
 
+
 def truncate(artifact: Artifact) -> None:
     artifact.library.write_bytes(LIBRARY[:-1])
 
