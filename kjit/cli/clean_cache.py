@@ -56,7 +56,7 @@ def clean_cache(
     is_all = not ops and older_than is None and not stale
     others: dict[str, int] = {}
     if is_all:
-        support = sum(file.stat().st_size for file in store.support_code())
+        support = store.support_size()
         others = {"(shared code)": support, "(sources given as text)": store.texts_size()}
     has_some = bool(chosen or any(others.values()))
     if not json and has_some:
@@ -100,7 +100,7 @@ def _remove(store: Store, chosen: list[Entry], is_all: bool) -> tuple[int, list[
             errors.append(error)
     if is_all:
         try:
-            freed += store.remove_shared() + store.forget_texts()
+            freed += store.remove_rest()
         except CacheError as error:
             errors.append(error)
     return freed, gone, errors

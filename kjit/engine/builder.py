@@ -115,8 +115,7 @@ def build(
         if changes == 2:
             raise KjitError(
                 f"{variant.label} is not built, because '{changed[0]}' changed during the compile, twice.",
-                hint="build it again when nothing writes or removes the file any more; a header whose name has a tab or a "
-                "backslash has to be renamed",
+                hint="build it again when nothing writes or removes it; rename a header with a tab or a backslash",
             )
         _log.info("%s: built once more, because it changed meanwhile: %s", variant.label, ", ".join(changed))
         before = observed.states

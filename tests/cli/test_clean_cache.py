@@ -55,7 +55,7 @@ def test_everything_goes_after_it_was_shown(kjit: Kjit, filled: Path) -> None:
     assert header.split()[:3] == ["op", "target", "artifacts"]
     assert (answer.split()[:3], other.split()[:3]) == (["answer", "cpu", "2"], ["other", "cpu", "2"])
     assert "removed 4 artifacts, " in done.stdout
-    assert Store.open(filled).support_code() == []
+    assert Store.open(filled).support_size() == 0
 
 
 @pytest.mark.parametrize("chosen", [[], ["answer"]])
@@ -138,6 +138,6 @@ def test_what_may_not_be_deleted_is_an_error_that_stops_nothing_else(kjit: Kjit,
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: '{entry.folder}' cannot be removed: ")
     assert ops_in(filled) == ["answer"]
-    assert Store.open(filled).support_code() == []
+    assert Store.open(filled).support_size() == 0
     document = json.loads(done.stdout)
     assert (len(document["artifacts"]), len(document["errors"])) == (3, 1)

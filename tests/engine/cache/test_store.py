@@ -484,16 +484,15 @@ class TestEntries:
         (store.root / LAYOUT / "cpu" / "answer").symlink_to(elsewhere)
         assert list(store.entries()) == []
 
-    def test_the_code_that_modules_share_can_be_removed(self, store: Store) -> None:
+    def test_what_is_no_artifact_can_be_removed(self, store: Store) -> None:
         folder = store.writable().root / LAYOUT / "support" / ("0" * 32)
         folder.mkdir(parents=True)
-        for name in ("kjit_host.o", "kjit_host.o.d", "notes.txt"):
-            (folder / name).write_text("12345")
-        before = len(store.support_code())
-        assert store.remove_shared() >= 10
-        assert before >= 2
-        assert store.support_code() == []
-        assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+        (folder / "kjit_host.o").write_text("12345")
+        store.write_texts("more", {"more.cpp": b"123"})
+        before = store.support_size()
+        assert store.remove_rest() == before + 3
+        assert before >= 5
+        assert (store.support_size(), store.texts_size(), store.remove_rest()) == (0, 0, 0)
 
 
 class TestLinks:
@@ -533,7 +532,7 @@ class TestLinks:
         monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "1")
         monkeypatch.setattr(limit, "_SPARED_S", -3600.0)
         limit.make_room(store, added)
-        store.remove_shared()
+        store.remove_rest()
         store.sweep()
         assert everything_in(outside) == before
 
