@@ -38,12 +38,11 @@ _REFUSED: Mapping[Refused, tuple[str, str]] = {
 
 _ARCH = re.compile(r"(?P<kind>sm|compute|lto)_(?P<digits>\d+[af]?)")
 _QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\([^()]*\)")
-# Characters that a shell expands in double quotes, and outside of them, as in the lists of flags for nvcc's parts.
-_EXPANDED = re.compile(r"[$`]")
-_EXPANDED_IN_LISTS = re.compile(r"[$`;&|<>()\n]|(?:^|[\s,])#")
-_EXPANDED_IN_NAMES = re.compile(r"[$`'\"\\]")
-_EXPANDED_IN_MACROS = re.compile(r"[$`\\,]")
-_MACRO_IN_LIST = re.compile(r"-[DU][^,\s]*['\"\\]")
+# What nvcc or a shell that it starts would interpret: in macros that kjit does not escape, in lists of flags for nvcc's
+# parts, and in other flags.
+_IN_MACROS = re.compile(r"[$`\\,]")
+_IN_LISTS = re.compile(r"""[$`;&|<>()\n]|(?:^|[\s,])#|-[DU][^,\s]*['"\\]""")
+_IN_OTHERS = re.compile(r"[$`'\"\\]")
 
 
 def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
@@ -136,36 +135,19 @@ def refuse_misread(words: Sequence[str], where: str, *, are_escaped: bool = True
         UsageError: a shell would expand or change part of a flag.
     """
     for flag in parse(words, "nvcc"):
-        if flag.meaning == "macro" and are_escaped:
+        is_linked = flag.meaning in ("headers", "header", "libraries", "options") and os.path.isabs(flag.value)
+        if is_linked or (flag.meaning == "macro" and are_escaped):
             continue
-        text = " ".join(flag.words())
-        match = _misread_by(flag).search(flag.value)
-        if match is not None:
+        is_list = flag.meaning in ("list", "for a part")
+        pattern = _IN_MACROS if flag.meaning == "macro" else _IN_LISTS if is_list else _IN_OTHERS
+        if (match := pattern.search(flag.value)) is not None:
             raise UsageError(
-                f"'{text}' in {where} has a {match[0].strip(' ,') or match[0]!r}, which nvcc's shell would interpret.",
+                f"'{' '.join(flag.words())}' in {where} has a {match[0].strip(' ,') or match[0]!r}, which nvcc's shell "
+                "would interpret.",
                 hint="define the macro with -D in extra_cuda_cflags, which arrives unchanged, or in a header"
-                if flag.meaning in ("macro", "list")
+                if is_list or flag.meaning == "macro"
                 else "use a name without it",
             )
-        if flag.meaning == "list" and _MACRO_IN_LIST.search(flag.value):
-            raise UsageError(
-                f"'{text}' in {where} has a macro with quotes or backslashes, which nvcc's shell removes.",
-                hint="define the macro with -D in extra_cuda_cflags, which arrives unchanged",
-            )
-
-
-_NEVER = re.compile(r"(?!)")
-
-
-def _misread_by(flag: Flag) -> re.Pattern[str]:
-    """The characters in a flag's value that nvcc's parts would not get unchanged."""
-    if flag.meaning == "macro":
-        return _EXPANDED_IN_MACROS
-    if flag.meaning in ("list", "for a part"):
-        return _EXPANDED_IN_LISTS
-    if flag.meaning in ("headers", "header", "libraries", "options"):
-        return _NEVER if os.path.isabs(flag.value) else _EXPANDED_IN_NAMES  # an absolute one is replaced by a link
-    return _EXPANDED
 
 
 def _refuse_arch(flag: Flag, where: str, target: Target) -> None:

@@ -55,7 +55,16 @@ PROGRAMS = (
     str(_ROOT / "kjit" / "cpp_text.py"),
     *(
         str(_ROOT / "kjit" / "engine" / "compile" / f"{name}.py")
-        for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "kind", "helper", "precompiled")
+        for name in (
+            "device_compiler",
+            "host_compiler",
+            "kernels_object",
+            "halves",
+            "kind",
+            "math_names",
+            "helper",
+            "precompiled",
+        )
     ),
 )
 """The programs that cut, compile and join the halves of a CUDA unit, and what they import."""
