@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from kjit.bench.sweep import Sweep, describe, plain
-from kjit.engine.diagnostics.symbols import function_name, short_names
 from kjit.engine.toolchain.cuda_tools import find_tool
 from kjit.errors import KjitError, UsageError
+from kjit.inspection import short_name
 from kjit.project import PYTHON_C, Project
 
 FORBIDDEN = "ERR_NVGPUCTRPERM"
@@ -155,13 +155,6 @@ def read_details(text: str) -> list[Launch]:
     return list(launches.values())
 
 
-def short_name(signature: str) -> str:
-    """`copy<float>` for `void <unnamed>::copy<float>(const T1 *, T1 *)`."""
-    return short_names(
-        [function_name(re.sub(r"(?:<unnamed>|\(anonymous namespace\)|\{anonymous\})::", "", signature))]
-    )[0]
-
-
 def trace(point: Point, path: Path, calls: int = 5) -> list[dict[str, Any]]:
     """Run the point under PyTorch's profiler and write a trace that Perfetto opens.
 
@@ -174,12 +167,12 @@ def trace(point: Point, path: Path, calls: int = 5) -> list[dict[str, Any]]:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as torch_profile
 
-    from kjit.benchmark import called_only
+    from kjit.benchmark import mode
 
     if str(point.args.get("device", "")).startswith("cuda") and not torch.cuda.is_available():
         raise KjitError("this benchmark needs an NVIDIA GPU, and PyTorch sees none here.")
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    with called_only(1):
+    with mode(calls=1):
         point.call()  # builds and imports of the first call are not part of the trace
     profilers: list[torch_profile] = []
 
@@ -187,7 +180,7 @@ def trace(point: Point, path: Path, calls: int = 5) -> list[dict[str, Any]]:
         profilers.append(torch_profile(activities=activities, record_shapes=True))
         return profilers[-1]
 
-    with called_only(calls, around=started), warnings.catch_warnings():
+    with mode(calls=calls, around=started), warnings.catch_warnings():
         # Irrelevant: there are no events of earlier cycles.
         warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
         point.call()
@@ -226,12 +219,12 @@ def main() -> None:
     import torch
 
     from kjit.bench.collect import load_sweeps
-    from kjit.benchmark import called_only
+    from kjit.benchmark import mode
     from kjit.project import read_project
 
     pyproject, file, text = json.loads(sys.argv[1])
     point = choose_point(load_sweeps(read_project(Path(pyproject)), [Path(file)])[0], text)
-    with called_only(1):
+    with mode(calls=1):
         point.call()
-    with called_only(1, around=torch.cuda.profiler.profile):
+    with mode(calls=1, around=torch.cuda.profiler.profile):
         point.call()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kjit.bench.sweep import Sweep
-from kjit.benchmark import called_only, run_benchmark
+from kjit.benchmark import mode, run_benchmark
 from kjit.errors import KjitError
 from kjit.profiling import Launch, choose_point, profile, read_details, read_trace
 from kjit.project import read_project
@@ -102,7 +102,7 @@ def test_for_a_profiler_a_benchmark_is_called_and_not_measured() -> None:
         calls.append(name)
         return torch.zeros(1)
 
-    with called_only(2):
+    with mode(calls=2):
         time = run_benchmark([lambda: record("first"), lambda: record("last")], device="cpu")
     assert calls == ["first", "last", "first"]
     assert math.isnan(time.median)

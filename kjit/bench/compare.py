@@ -154,7 +154,8 @@ _Samples = Mapping[tuple[object, ...], tuple[float, ...]]
 def _compare(measurement: Measurement, now: _Samples, before: _Samples, allowed: float) -> Comparison:
     key, sweep = measurement.key, measurement.sweep
     interval = find_interval(before[key], now[key])
-    control, label = _control(measurement)
+    has_control = sweep.baseline is not None and sweep.baseline != measurement.provider
+    control = identify(sweep, sweep.baseline or "", measurement.args) if has_control else ()
     verdict: Verdict = "ok"
     if interval is None:
         verdict = "too few samples"
@@ -176,17 +177,8 @@ def _compare(measurement: Measurement, now: _Samples, before: _Samples, allowed:
         change=statistics.median(_ratios(before[key], now[key])) - 1,
         interval=interval,
         verdict=verdict,
-        control=label,
+        control=sweep.label_of(sweep.baseline) if has_control else "",
     )
-
-
-def _control(measurement: Measurement) -> tuple[tuple[object, ...], str]:
-    """The key and the label of the control, if there is one."""
-    sweep = measurement.sweep
-    if sweep.baseline is None or sweep.baseline == measurement.provider:
-        return (), ""
-    label = dict(zip(map(str, sweep.providers), sweep.labels, strict=True))[sweep.baseline]
-    return identify(sweep, sweep.baseline, measurement.args), label
 
 
 def _ratios(before: Sequence[float], now: Sequence[float]) -> list[float]:

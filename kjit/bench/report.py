@@ -43,10 +43,13 @@ def _grid(sweep: Sweep, measurements: Sequence[Measurement]) -> Grid:
     columns.append(("time (us)", ["failed" if m.time is None else number(m.time.median) for m in measurements]))
     # Empty columns are left out.
     optional = [
-        ("GB/s", [_optional(m.gbps) for m in measurements]),
-        ("TFLOP/s", [_optional(m.tflops) for m in measurements]),
+        ("GB/s", ["" if m.gbps is None else number(m.gbps) for m in measurements]),
+        ("TFLOP/s", ["" if m.tflops is None else number(m.tflops) for m in measurements]),
         ("share", [_share(m) for m in measurements]),
-        (f"vs {_baseline_label(sweep)}", ["" if m.speedup is None else f"{m.speedup:.2f}x" for m in measurements]),
+        (
+            f"vs {sweep.label_of(sweep.baseline)}",
+            ["" if m.speedup is None else f"{m.speedup:.2f}x" for m in measurements],
+        ),
         ("results", _agreements(measurements)),
     ]
     columns += [(name, cells) for name, cells in optional if any(cells)]
@@ -194,11 +197,11 @@ def _notes(sweep: Sweep, measurements: Sequence[Measurement]) -> tuple[str, ...]
     notes = []
     compared = [m.agreement for m in measurements if m.agreement is not None]
     if compared and all(each.matches for each in compared):
-        notes.append(f"All results match {_baseline_label(sweep)}'s.")
+        notes.append(f"All results match {sweep.label_of(sweep.baseline)}'s.")
     elif compared:
         notes.append(
-            f"Some results differ from {_baseline_label(sweep)}'s by more than rounding, as a part of the largest one:"
-            " a wrong kernel's time says little."
+            f"Some results differ from {sweep.label_of(sweep.baseline)}'s by more than rounding, as a part of the"
+            " largest one: a wrong kernel's time says little."
         )
     if any(m.share is not None and m.share.value > 1 and m.share.of.endswith("bandwidth") for m in measurements):
         notes.append("More than 100%: the data stayed in the cache between calls, and memory was not the limit.")
@@ -211,11 +214,6 @@ def _notes(sweep: Sweep, measurements: Sequence[Measurement]) -> tuple[str, ...]
     return tuple(notes)
 
 
-def _baseline_label(sweep: Sweep) -> str:
-    names = [str(provider) for provider in sweep.providers]
-    return sweep.labels[names.index(sweep.baseline)] if sweep.baseline is not None else ""
-
-
 def _share(m: Measurement) -> str:
     if m.share is None:
         return ""
@@ -224,10 +222,6 @@ def _share(m: Measurement) -> str:
 
 def _value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _optional(value: float | None) -> str:
-    return "" if value is None else number(value)
 
 
 def number(value: float) -> str:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from kjit import env
 from kjit.bench.hardware import Hardware, Share, find_hardware
 from kjit.bench.outputs import Agreement, compare
-from kjit.benchmark import BenchTime, kept
+from kjit.benchmark import BenchTime, Kept, mode
 from kjit.errors import KjitError, UsageError
 from kjit.project import describe_error
 
@@ -62,7 +63,10 @@ class Sweep:
                     raise UsageError(f"{file}: {bench.plot_name} has the x value {point} for the names {list(names)}.")
             providers, labels = tuple(bench.line_vals), tuple(str(name) for name in bench.line_names)
             name = bench.plot_name or mark.fn.__name__
-            sweeps.append(cls(file, name, mark.fn, names, points, bench.line_arg, providers, labels, dict(bench.args)))
+            args = dict(bench.args)
+            if env.simulation() is not None and str(args.get("device")).startswith("cuda"):
+                args["device"] = "cpu"  # for tensors of the CPU, ops run CUDA kernels in the simulator
+            sweeps.append(cls(file, name, mark.fn, names, points, bench.line_arg, providers, labels, args))
         return sweeps
 
     @property
@@ -70,6 +74,10 @@ class Sweep:
         """The provider that speed-ups are relative to."""
         names = [str(provider) for provider in self.providers]
         return BASELINE if BASELINE in names else names[1] if len(names) > 1 else None
+
+    def label_of(self, provider: object) -> str:
+        """The label of a provider; empty for None."""
+        return dict(zip(map(str, self.providers), self.labels, strict=True)).get(str(provider), "")
 
     @property
     def judged(self) -> tuple[Any, ...]:
@@ -183,7 +191,8 @@ def run_sweeps(sweeps: Iterable[Sweep], on_start: Callable[[Sweep, str], None] |
                 if on_start is not None:
                     on_start(sweep, describe(plain(given), str(provider)))
                 # Only the first is judged; poisoned memory may make PyTorch compile others again.
-                with kept(poisons=provider == sweep.providers[0]) as keeper:
+                keeper = Kept(poisons=provider == sweep.providers[0])
+                with mode(kept=keeper):
                     row.append(_measure(sweep, given, provider, label, known))
                 results.append(keeper.results[:1])
             report.measurements += _compared(sweep, row, results)

@@ -146,13 +146,16 @@ def build(
         change = bundle_writer.preview(out, variants, only=only)
     if json:
         failed = [{"op": op, "error": error.message} for op, error in collected.failures]
-        document: dict[str, object] = {"variants": [*map(reports.to_json, outcomes)], "wrappers": failed}
+        bundle = None if written is None else dataclasses.asdict(written) | {"folder": str(written.folder)}
+        if bundle is not None:
+            del bundle["change"]
         console.print_json(
-            document
-            | {
+            {
+                "variants": [*map(reports.to_json, outcomes)],
+                "wrappers": failed,
                 "left_out": left_out,
-                "bundle": (None if written is None else _bundle_to_json(written)),
-                "change": (None if change is None else dataclasses.asdict(change)),
+                "bundle": bundle,
+                "change": None if change is None else dataclasses.asdict(change),
             }
         )
     elif outcomes:
@@ -173,16 +176,6 @@ def build(
         if out is not None and not dry_run:
             console.note(f"The bundle {out} is not written: it must be complete.")
         raise typer.Exit(1)
-
-
-def _bundle_to_json(written: Written) -> dict[str, object]:
-    return {
-        "folder": str(written.folder),
-        "modules": written.modules,
-        "libraries": written.libraries,
-        "size": written.size,
-        "glibc": written.glibc,
-    }
 
 
 def _print_bundle(written: Written, project: Project, *, is_result: bool) -> None:

@@ -39,37 +39,32 @@ def size(json: Json = False) -> None:
     from kjit.engine.cache.store import Store
 
     store = Store.open()
-    targets = _by_target(store)
     support = sum(file.stat().st_size for file in store.support_code())
-    artifacts, total = _sums(targets)
-    shared = [(cache, _by_target(cache)) for cache in store.shared_caches()]
+    targets: dict[str, list[int]] = {}
+    for entry in store.entries():
+        targets.setdefault(entry.target, []).append(entry.size)
+    sizes = [size for each in targets.values() for size in each]
+    shared = [(cache.root, [entry.size for entry in cache.entries()]) for cache in store.shared_caches()]
     if json:
         console.print_json(
             {
                 "path": str(store.root),
-                "artifacts": artifacts,
-                "bytes": total + support,
+                "artifacts": len(sizes),
+                "bytes": sum(sizes) + support,
                 "limit": env.cache_max_size(),
                 "targets": {target: {"artifacts": len(each), "bytes": sum(each)} for target, each in targets.items()},
                 "support": support,
-                "shared": [
-                    {"path": str(cache.root), "artifacts": _sums(sizes)[0], "bytes": _sums(sizes)[1]}
-                    for cache, sizes in shared
-                ],
+                "shared": [{"path": str(root), "artifacts": len(each), "bytes": sum(each)} for root, each in shared],
             }
         )
         return
-    console.say(f"{text.count(artifacts, 'artifact')}, {text.size(total + support)} in {store.root}")
+    console.say(f"{text.count(len(sizes), 'artifact')}, {text.size(sum(sizes) + support)} in {store.root}")
     for target, each in targets.items():
         console.say(f"  {target}: {text.count(len(each), 'artifact')}, {text.size(sum(each))}")
     if support:
         console.say(f"  code that all modules share: {text.size(support)}")
-    limit = env.cache_max_size()
-    if limit is not None:
-        console.say(f"  artifacts are limited to {text.size(limit)} ({env.CACHE_MAX_SIZE})")
-    for cache, sizes in shared:
-        count, taken = _sums(sizes)
-        console.say(f"{text.count(count, 'artifact')}, {text.size(taken)} in {cache.root} (shared)")
+    for root, each in shared:
+        console.say(f"{text.count(len(each), 'artifact')}, {text.size(sum(each))} in {root} (shared)")
 
 
 @cache_app.command("ls")
@@ -162,19 +157,6 @@ def _chosen(store: Store, ops: list[str] | None) -> Iterator[tuple[Store, Entry]
         for entry in cache.entries():
             if not ops or entry.op in ops:
                 yield cache, entry
-
-
-def _by_target(store: Store) -> dict[str, list[int]]:
-    """The sizes of the artifacts of each target."""
-    sizes: dict[str, list[int]] = {}
-    for entry in store.entries():
-        sizes.setdefault(entry.target, []).append(entry.size)
-    return sizes
-
-
-def _sums(targets: dict[str, list[int]]) -> tuple[int, int]:
-    """The number of artifacts, and their bytes."""
-    return sum(map(len, targets.values())), sum(map(sum, targets.values()))
 
 
 def _to_json(cache: Store, entry: Entry, record: Artifact | str) -> dict[str, object]:

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class State:
-    """What a round leaves to the next one.
+    """The result of a round, from which the next one goes on.
 
     Args:
         folders: those to watch.

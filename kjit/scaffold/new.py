@@ -14,9 +14,9 @@ from pathlib import Path
 from kjit.adoption.adopt import Adoption, adopt
 from kjit.dtypes import DTYPES, DType, find_dtype, suggest_dtype
 from kjit.errors import UsageError
-from kjit.project import Project, find_pyproject, read_project
+from kjit.project import Project, find_pyproject, plan_project, read_project
 from kjit.projects.fileset import FileSet
-from kjit.projects.init import add_package, add_project, plan_project
+from kjit.projects.init import add_package, add_project
 from kjit.projects.op_names import camel, check_op_name, cpp_stem
 from kjit.scaffold.cases import CasesView
 from kjit.scaffold.cpp import CppView
@@ -36,14 +36,6 @@ DEFAULT_DTYPES = (DTYPES["float32"], DTYPES["float16"], DTYPES["bfloat16"])
 MARKER = "The math"
 LAUNCH_MARKER = "The launch"
 """The start of a comment above lines that the user should change."""
-
-_MANNERS = {
-    "rowwise": "row by row",
-    "gather": "for the rows that an index chooses",
-    "scatter": "into the rows that an index chooses",
-    CUSTOM_PATTERN: "",
-}
-"""The manner in which an op of each pattern works, for its docstring."""
 
 SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
 SHARED = ".h"
@@ -313,7 +305,7 @@ def _context(
         "struct": camel(op),
         "marker": MARKER,
         "pattern": pattern.name,
-        "manner": _MANNERS.get(pattern.name, "element by element"),
+        "manner": pattern.manner,
         "devices": list(devices),
         "signature": str(placed.signature),
         "placed": placed,

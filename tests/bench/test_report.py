@@ -3,14 +3,11 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kjit.bench.compare import compare, read_baseline
 from kjit.bench.report import (
-    comparison_grid,
     describe,
     describe_failures,
     grids,
@@ -98,27 +95,6 @@ def test_csv_has_a_column_an_argument(run: Run, tmp_path: Path) -> None:
         "cpu",
         "2.0",
     )
-
-
-def test_a_comparison_begins_with_the_slowest(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "baseline.json"
-    path.write_text(json.dumps(to_json(sampled(run()))))
-    slower = sampled(run(("n / 1000", "n / 1000 * (2 if n == 2000 and provider == 'kjit' else 1)")))
-    grid = comparison_grid(compare(slower, read_baseline(path), 0.05), str(path), judged=True)
-    assert [row[3:] for row in grid.rows] == [
-        ("+100.0%", "+98.0% to +102.0%", "slower"),
-        ("+0.0%", "-1.0% to +1.0%", "ok"),
-    ]
-
-
-def sampled(report: Report) -> Report:
-    """As from five processes whose times are one percent apart."""
-    report.measurements = [
-        replace(m, runs=tuple(m.time.median * (1 + 0.01 * step) for step in (0, 0, 0, 0, 1)))
-        for m in report.measurements
-        if m.time is not None
-    ]
-    return report
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 import subprocess
 import sys
@@ -110,14 +109,6 @@ def test_json_is_all_of_stdout(bench: Callable[..., Done]) -> None:
     assert "comparisons" not in document
 
 
-def test_csv_is_written_beside_what_is_printed(bench: Callable[..., Done], project: Path) -> None:
-    done = bench("--csv", "report.csv")
-    with (project / "report.csv").open(newline="") as stream:
-        assert len(list(csv.DictReader(stream))) == 8
-    assert "scale (device=cpu)" in done.out
-    assert "wrote report.csv" in done.err
-
-
 def test_a_csv_that_cannot_be_written_is_refused_before_anything_runs(bench: Callable[..., Done]) -> None:
     done = bench("--csv", "no/such/folder/report.csv")
     assert (done.status, done.out) == (1, "")
@@ -133,24 +124,14 @@ def test_plots_without_matplotlib_are_refused_before_anything_runs(
     assert done.err == "error: plots need matplotlib, which is not installed.\nhint: pip install 'kjit[bench]'\n"
 
 
-def test_a_file_that_fails_to_import_is_reported_and_hides_no_other(bench: Callable[..., Done], project: Path) -> None:
-    (project / "benchmarks" / "bench_add.py").write_text("import no_such_module_here\n")
-    done = bench()
-    assert done.status == 1
-    assert "scale (device=cpu)" in done.out
-    assert (
-        "error: benchmarks/bench_add.py: it fails to import: "
-        "ModuleNotFoundError: No module named 'no_such_module_here' (line 1)\n"
-    ) in done.err
-
-
 def test_a_regression_is_exit_status_1(bench: Callable[..., Done], project: Path) -> None:
     (project / "base.json").write_text(bench("--json").out)
     _break(project, "scale", "TIMES['kjit'] = 3.0")
     done = bench("--baseline", "base.json", "--max-regression", "10%")
     assert done.status == 1
     assert "error: 2 of 4 measurements are more than 10% slower than the baseline." in done.err
-    assert "slower" in done.out
+    rows = [line.split() for line in done.out[done.out.index("against base.json") :].splitlines() if "(device" in line]
+    assert [row[-1] for row in rows] == ["slower", "slower", "ok", "ok"]
     assert bench("--baseline", "base.json", "--max-regression", "60").status == 0
 
 

@@ -13,19 +13,12 @@ from typing import cast
 import pytest
 
 from kjit.bench.sweep import Sweep
-from kjit.benchmark import brief
+from kjit.benchmark import mode
 from kjit.cli.profile import _print_trace
 from kjit.errors import KjitError
 from kjit.profiling import Point, trace
 
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def test_an_unknown_op_and_one_without_a_benchmark_are_wrong_usage(kjit: Kjit) -> None:
-    done = kjit("profile", "answr")
-    assert (done.returncode, "did you mean answer?" in done.stderr) == (2, True)
-    done = kjit("profile", "answer")
-    assert (done.returncode, "op 'answer' has no benchmark" in done.stderr) == (2, True)
 
 
 def test_a_trace_is_written_for_perfetto(kjit: Kjit, project: Path) -> None:
@@ -70,7 +63,7 @@ def test_without_counters_the_time_the_share_and_the_trace_are_reported(
     function = cast("Callable[..., object]", namespace["measure"])
     sweep = Sweep("b.py", "x", function, ("n",), ((1,),), "provider", ("kjit",), ("kjit",), {"device": "cpu"})
     point = Point(sweep, {"n": 1, "device": "cpu"})
-    with brief():
+    with mode(brief=True):
         _print_trace(point, tmp_path / "x.json", json=False, measures=True)
     shown = capsys.readouterr().out
     assert re.search(r"1 +kjit +2 +80 +80% of copy", shown)
