@@ -379,39 +379,14 @@ class TestRecords:
         monkeypatch.undo()
         assert unrecorded.find() is None
 
-    @pytest.mark.parametrize("line", ['exec c++ "$@"; :', 'exec c++ $MORE "$@"'])
-    def test_there_is_none_for_a_script_that_may_run_another_compiler(
-        self, line: str, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        script = tmp_path / "cxx"
-        script.write_text(f"#!/bin/sh\n{line}\n")
-        script.chmod(0o755)
-        monkeypatch.setenv("CXX", str(script))
-        assert unrecorded.load() == 42
-        assert not (unrecorded.cache / LAYOUT / manifest.TOOLCHAINS).exists()
-
-    def test_a_script_that_passes_on_its_arguments_is_compared_with_what_it_starts(
+    def test_there_is_none_where_the_compiler_is_a_script(
         self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        folder = tmp_path / "bin"
-        folder.mkdir()
-        (folder / "cxx").write_text('#!/bin/sh\nexec my-gcc "$@"\n')
-        (folder / "my-gcc").write_text('#!/bin/sh\nexec c++ "$@"\n')
-        for each in folder.iterdir():
-            each.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-        monkeypatch.setenv("CXX", str(folder / "cxx"))
+        (tmp_path / "cxx").write_text('#!/bin/sh\nexec c++ "$@"\n')
+        (tmp_path / "cxx").chmod(0o755)
+        monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
         assert unrecorded.load() == 42
-        assert unrecorded.find() is not None
-        monkeypatch.setenv("BASH_ENV", str(folder / "cxx"))
-        assert unrecorded.find() is None
-        monkeypatch.delenv("BASH_ENV")
-        for changed in folder.iterdir():
-            before = changed.stat()
-            os.utime(changed, (1, 1))
-            assert unrecorded.find() is None
-            os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
-            assert unrecorded.find() is not None
+        assert not (unrecorded.cache / LAYOUT / manifest.TOOLCHAINS).exists()
 
     def test_there_is_none_where_kjit_itself_has_changed(self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(toolchains, "_is_own_code_known", lambda: False)

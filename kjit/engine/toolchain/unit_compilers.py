@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC
-from kjit.engine.compile.steps import Build, Step, Unit
 from kjit.engine.toolchain import build_flags
 from kjit.engine.toolchain.cuda import CudaHeaders, CudaToolkit
 from kjit.engine.toolchain.memo import Stamp
 from kjit.engine.toolchain.nvrtc import WRAPPED, Nvrtc
-from kjit.engine.toolchain.options import Dialect, parse
+from kjit.engine.toolchain.options import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Dialect, parse
 from kjit.spec import NVCC_FLAGS, SIDES, Side, Spec
 
 if TYPE_CHECKING:
+    from kjit.engine.compile.steps import Build, Step, Unit
     from kjit.engine.toolchain.toolchain import Toolchain
 
 
@@ -215,6 +214,7 @@ class SimulatedUnits(UnitCompiler):
     def steps(self, unit: Unit, build: Build) -> Iterator[Step]:
         from kjit import cpp_text
         from kjit.engine.compile.rewrite import rewrite  # no other build needs it
+        from kjit.engine.compile.steps import Step
 
         flags = build.links.flags(build_flags.sim_flags(build.toolchain, build.spec), self.plain)
         compiler = (str(build.toolchain.cxx.path), *flags)
@@ -254,6 +254,8 @@ def compile_step(unit: Unit, build: Build, compiler: Sequence[str]) -> Step:
     Args:
         compiler: the program and its options.
     """
+    from kjit.engine.compile.steps import Step  # a look-up does not need it
+
     output = f"{unit.name}.o"
     arguments = (*build.launcher, *compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
     return Step(output, arguments, generated=unit.generated, reads=build.reads)
