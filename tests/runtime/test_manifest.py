@@ -102,7 +102,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Op:
 @pytest.fixture
 def unrecorded(built: Op, monkeypatch: pytest.MonkeyPatch) -> Op:
     """The op as it was built, whose dates count as old: only the kernel sets those."""
-    if Toolchain.for_target(CPU).cxx.plan:
+    if Toolchain.for_target(CPU).cxx.may_change:
         pytest.skip("the C++ compiler is a script that may run another one the next time: nothing is recalled")
     _discover.cache_clear()  # an earlier test may have found it with a cache that has gone since
     monkeypatch.setattr(manifest, "_SETTLING_NS", 0)
@@ -379,14 +379,39 @@ class TestRecords:
         monkeypatch.undo()
         assert unrecorded.find() is None
 
-    def test_there_is_none_where_the_compiler_is_a_script(
-        self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("line", ['exec c++ "$@"; :', 'exec c++ $MORE "$@"'])
+    def test_there_is_none_for_a_script_that_may_run_another_compiler(
+        self, line: str, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (tmp_path / "cxx").write_text('#!/bin/sh\nexec c++ "$@"\n')
-        (tmp_path / "cxx").chmod(0o755)
-        monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
+        script = tmp_path / "cxx"
+        script.write_text(f"#!/bin/sh\n{line}\n")
+        script.chmod(0o755)
+        monkeypatch.setenv("CXX", str(script))
         assert unrecorded.load() == 42
         assert not (unrecorded.cache / LAYOUT / manifest.TOOLCHAINS).exists()
+
+    def test_a_script_that_passes_on_its_arguments_is_compared_with_what_it_starts(
+        self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "cxx").write_text('#!/bin/sh\nexec my-gcc "$@"\n')
+        (folder / "my-gcc").write_text('#!/bin/sh\nexec c++ "$@"\n')
+        for each in folder.iterdir():
+            each.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("CXX", str(folder / "cxx"))
+        assert unrecorded.load() == 42
+        assert unrecorded.find() is not None
+        monkeypatch.setenv("BASH_ENV", str(folder / "cxx"))
+        assert unrecorded.find() is None
+        monkeypatch.delenv("BASH_ENV")
+        for changed in folder.iterdir():
+            before = changed.stat()
+            os.utime(changed, (1, 1))
+            assert unrecorded.find() is None
+            os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
+            assert unrecorded.find() is not None
 
     def test_there_is_none_where_kjit_itself_has_changed(self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(toolchains, "_is_own_code_known", lambda: False)
