@@ -395,8 +395,7 @@ class TestRecords:
     ) -> None:
         folder = tmp_path / "bin"
         folder.mkdir()
-        (folder / "cxx").write_text('#!/bin/sh\nexec my-gcc "$@"\n')
-        (folder / "my-gcc").write_text('#!/bin/sh\nexec c++ "$@"\n')
+        (folder / "cxx").write_text('#!/bin/sh\nexec c++ "$@"\n')
         for each in folder.iterdir():
             each.chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
