@@ -76,11 +76,10 @@ class UnitCompiler:
         """Everything besides the C++ compiler that can change its output, as JSON."""
         return {}
 
-    def explain(self, log: str, toolchain: Toolchain) -> str | None:
-        """A hint for a failed build, if its output is about something that this compiler comes without."""
-        from kjit.engine.toolchain.packages import hint  # only a failed build needs it
-
-        return hint(log, toolchain)
+    def explain(self, log: str) -> str | None:
+        """A hint for a failed build that is about this compiler, by the output; None for others."""
+        del log
+        return None
 
     @property
     def stamps(self) -> tuple[Stamp, ...]:
@@ -192,12 +191,12 @@ class NvrtcUnits(NvccUnits):
     def identity(self) -> dict[str, object]:
         return super().identity() | {"NVRTC": self.nvrtc.identity()}
 
-    def explain(self, log: str, toolchain: Toolchain) -> str | None:
+    def explain(self, log: str) -> str | None:
         first = _FIRST_ERROR.search(log)
         if first is not None and first["file"].startswith("/usr/"):
             name = os.path.basename(first["file"])
             return f"NVRTC does not take {name}, which is for host code, and nvcc does: {self.use_nvcc}"
-        return super().explain(log, toolchain)
+        return None
 
     @property
     def use_nvcc(self) -> str:
