@@ -32,7 +32,9 @@ SERVED = {
     "iota.cu": ("data: mut int64[N], start: int", "iota"),
     "unchecked.cu": ("x: float32[...] -> out: float32[...]", "copy"),
 }
-"""The signature in the hint for a file, which is the right one for these, and the function that is called."""
+"""The signature that a file implies, or that the hint for it has, and the function that is called."""
+
+IMPLIED = {"saxpy.cu", "relu.cu", "launcher.cu", "vectors.cu", "constants.cu", "iota.cu"}
 
 REFUSED = {
     "several.cu": (
@@ -64,7 +66,13 @@ def adopted(name: str, *, function: str | None = None, signature: str | None = N
     return adopt(FILES / name, "op", function=function, signature=signature)
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize("name", sorted(IMPLIED))
+def test_pointers_and_one_size_imply_a_signature(name: str) -> None:
+    adoption = adopted(name)
+    assert (str(adoption.signature), adoption.callee) == SERVED[name]
+
+
+@pytest.mark.parametrize("name", sorted(set(SIGNATURES) - IMPLIED))
 def test_a_signature_is_needed_and_the_one_in_the_hint_is_served(name: str) -> None:
     with pytest.raises(UsageError, match="a signature is needed") as caught:
         adopted(name)
