@@ -197,7 +197,7 @@ def _nvrtc() -> str:
     except ToolchainError as error:
         kind = KjitError if asked == "nvrtc" else _AbsentError
         raise kind(" ".join(filter(None, (error.message, others and f"{others}."))), hint=error.hint) from None
-    if others and (asked == "nvcc" or find_launcher() is not None):
+    if others and (asked == "nvcc" or (asked == "auto" and find_launcher() is not None)):
         return f"{nvrtc.label} ({nvrtc.library}), not used: {others}"
     rest = " of kjit's own kind; nvcc compiles the others" if others and asked == "auto" else ""
     return f"{nvrtc.label} ({nvrtc.library}), compiles CUDA sources{rest}"

@@ -13,8 +13,7 @@ import sys
 
 import kjit
 
-HEADERS = "hwy/"
-HEADER = f"{HEADERS}highway.h"
+HEADER = "hwy/highway.h"
 
 SYSTEM_FOLDERS = ("/usr/local/include", "/usr/include")
 """Folders that the system's compilers search by default."""
@@ -30,17 +29,6 @@ def highway_include() -> list[str]:
     """
     found = _find()
     return [] if found is None or found in _searched() else [found]
-
-
-def highway_hint() -> str:
-    """A hint for a source with one of the headers that the compiler does not find."""
-    found = _find()
-    if found is None:
-        return f"it belongs to Google Highway: {INSTALL}"
-    return (
-        f"Google Highway is in '{found}', which the compiler does not search: add it with "
-        "extra_include_paths=[..., *kjit.highway_include()]"
-    )
 
 
 def find_highway() -> str:

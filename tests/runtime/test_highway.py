@@ -54,21 +54,10 @@ def test_a_wrapper_can_ask_where_there_is_none() -> None:
         find_highway()
 
 
-def test_a_build_says_where_it_is_or_how_to_get_it(
-    nowhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Not where compilers look, whatever this machine has.
-    monkeypatch.setattr(highway, "HEADER", "hwy/no_such.h")
+def test_a_build_says_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "lanes.cpp").write_text("#include <hwy/no_such.h>\n")
     variant = Variant(Spec("lanes", cpp_files=[tmp_path / "lanes.cpp"]), Target.cpu())
-    hints = []
-    for number in range(2):
-        staging = tmp_path / f"staging{number}"
-        staging.mkdir()
-        with pytest.raises(CompileError, match="no_such") as error:
-            compile_variant(variant, Toolchain.for_target(variant.target), staging)
-        hints.append(error.value.hint or "")
-        (install(nowhere) if number == 0 else nowhere / "include").joinpath("hwy", "no_such.h").touch()
-    assert "`sudo apt install libhwy-dev`, or `conda install -c conda-forge libhwy`" in hints[0]
-    assert f"'{nowhere / 'include'}', which the compiler does not search" in hints[1]
-    assert "*kjit.highway_include()" in hints[1]
+    with pytest.raises(CompileError, match="no_such") as error:
+        compile_variant(variant, Toolchain.for_target(variant.target), tmp_path)
+    assert "*kjit.highway_include()" in str(error.value.hint)
+    assert "`sudo apt install libhwy-dev`" in str(error.value.hint)

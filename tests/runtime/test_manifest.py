@@ -375,6 +375,28 @@ class TestRecords:
         assert unrecorded.load() == 42
         assert not (unrecorded.cache / LAYOUT / manifest.TOOLCHAINS).exists()
 
+    def test_a_script_that_passes_on_its_arguments_is_compared_with_what_it_starts(
+        self, unrecorded: Op, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "cxx").write_text('#!/bin/sh\nexec c++ "$@"\n')
+        for each in folder.iterdir():
+            each.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("CXX", str(folder / "cxx"))
+        assert unrecorded.load() == 42
+        assert unrecorded.find() is not None
+        monkeypatch.setenv("BASH_ENV", str(folder / "cxx"))
+        assert unrecorded.find() is None
+        monkeypatch.delenv("BASH_ENV")
+        for changed in folder.iterdir():
+            before = changed.stat()
+            os.utime(changed, (1, 1))
+            assert unrecorded.find() is None
+            os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))
+            assert unrecorded.find() is not None
+
     def test_there_is_none_where_kjit_itself_has_changed(self, unrecorded: Op, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(toolchains, "_is_own_code_known", lambda: False)
         miss.ensure_built(unrecorded.variant, build_directory=unrecorded.cache)

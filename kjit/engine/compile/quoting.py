@@ -14,14 +14,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kjit.engine.toolchain.options import PLAIN_FOR_CXX as PLAIN_FOR_CXX
+from kjit.engine.toolchain.options import PLAIN_FOR_NVCC as PLAIN_FOR_NVCC
 from kjit.engine.toolchain.options import Dialect, parse
 from kjit.errors import UsageError
-
-PLAIN_FOR_CXX = re.compile(r'[^"\n]+')
-"""The paths that g++ and clang accept: C++ cannot escape a quote in the name of an include."""
-
-PLAIN_FOR_NVCC = re.compile(r"[\w./+-]+")
-"""The paths that nvcc accepts, and writes unchanged in its list of dependencies."""
 
 _INCLUDABLE = re.compile(r'[^"\\$\n]+')
 
