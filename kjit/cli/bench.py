@@ -9,7 +9,7 @@ import typer
 
 from kjit import env
 from kjit.cli import console
-from kjit.cli.options import Ops
+from kjit.cli.options import Ops, require
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ def bench(
     project = find_project()
     files = collect.find_files(project, ops or [])
     if plot is not None:
-        from kjit.bench.plot import require_matplotlib
-
-        require_matplotlib()
+        require("matplotlib", "plots need", "bench")
 
     from contextlib import ExitStack, nullcontext
 
