@@ -20,9 +20,14 @@ reference, make_inputs = TEST.reference, TEST.make_inputs
 DEVICES = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]
 
 
+def shape_for(size: int) -> tuple[int, ...]:
+    """The shape of the main tensor."""
+    return (size,)
+
+
 def bytes_moved(size: int, dtype: torch.dtype, **_: object) -> int:
     """The bytes that one call reads and writes."""
-    return size * 2 * dtype.itemsize
+    return TEST.TestAddConstant.bytes_moved(shape_for(size), dtype)
 
 
 def measure(
@@ -39,7 +44,7 @@ def measure(
         torch.compiler.reset()  # otherwise it would compile for dynamic sizes
         function = torch.compile(function)
     sets = kjit.benchmark.rotated(
-        lambda: make_inputs((size,), dtype, device),
+        lambda: make_inputs(shape_for(size), dtype, device),
         nbytes=bytes_moved(size, dtype),
         device=device,
     )

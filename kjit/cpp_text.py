@@ -7,10 +7,8 @@ build start with it for every unit.
 from __future__ import annotations
 
 import re
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 LITERAL = (
     r"""(?:u8|[uUL])?(?:R"(?P<fence>[^()\\\s]{0,16})\([\s\S]*?\)(?P=fence)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')"""
@@ -117,7 +115,7 @@ def opening(code: Sequence[Token], index: int) -> int:
     return 0
 
 
-class Piece:
+class Piece(NamedTuple):
     """The text between a line marker of a preprocessed unit and the next one: `unit[begin:end]`.
 
     Attributes:
@@ -128,16 +126,13 @@ class Piece:
             file begins: further on, the expansions of system headers' macros are marked as the system's.
     """
 
-    __slots__ = ("begin", "end", "file", "flags", "is_own", "line", "marker")
-
-    def __init__(self, marker: int, begin: int, file: str, line: int, flags: str, is_own: bool) -> None:
-        self.marker = marker
-        self.begin = begin
-        self.end = begin
-        self.file = file
-        self.line = line
-        self.flags = flags
-        self.is_own = is_own
+    marker: int
+    begin: int
+    end: int
+    file: str
+    line: int
+    flags: str
+    is_own: bool
 
     @property
     def is_system(self) -> bool:
@@ -148,18 +143,17 @@ class Piece:
 def pieces(unit: str) -> Iterator[Piece]:
     """All of a preprocessed `unit`, in order."""
     is_own: dict[str, bool] = {}
-    piece = Piece(0, 0, "", 1, "", False)
-    first = _MARKER.match("\n" + unit.partition("\n")[0]) if unit.startswith("# ") else None
-    for match, shift in (*([(first, -1)] if first else []), *((each, 0) for each in _MARKER.finditer(unit))):
-        piece.end = match.start() + 1 + shift
-        yield piece
-        file, flags = match["file"], match["flags"]
+    marker, file, line, flags = 0, "", 1, ""
+    begin = 0
+    # A line end before it lets a marker begin the unit.
+    for match in _MARKER.finditer(f"\n{unit}"):
+        yield Piece(marker, begin, match.start(), file, line, flags, is_own.get(file, False))
+        marker, begin = match.start(), min(match.end(), len(unit))
+        file, line, flags = match["file"], int(match["line"]), match["flags"]
         if "\\" in file:
             file = re.sub(r"\\(.)", r"\1", file)
-        own = is_own.setdefault(file, "3" not in flags and not file.startswith("<"))
-        piece = Piece(piece.end, min(match.end() + 1 + shift, len(unit)), file, int(match["line"]), flags, own)
-    piece.end = len(unit)
-    yield piece
+        is_own.setdefault(file, "3" not in flags and not file.startswith("<"))
+    yield Piece(marker, begin, len(unit), file, line, flags, is_own.get(file, False))
 
 
 def place(unit: str, position: int) -> tuple[str, int]:

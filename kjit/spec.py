@@ -95,8 +95,16 @@ def _refuse_change(message: str) -> NoReturn:
     raise FrozenInstanceError(message)
 
 
-class Kind(Value):
-    """What is known about a kind of target before compilers are found.
+NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+"""Variables with flags for nvcc."""
+
+HOST_VARIABLE = "NVCC_CCBIN"
+"""The variable of nvcc that names its host compiler."""
+
+
+class Kind:
+    """A kind of target, as far as it is known before compilers are found. Its subclasses are values: to create a named
+    tuple on import takes longer.
 
     Attributes:
         side: the side of a spec that is built for it.
@@ -110,66 +118,41 @@ class Kind(Value):
         memory: an upper estimate of the memory for the compile of a unit, in bytes.
     """
 
-    __slots__ = _fields = (
-        "side",
-        "has_archs",
-        "has_levels",
-        "is_simulated",
-        "is_default",
-        "environment",
-        "search",
-        "seconds",
-        "memory",
-    )
-
-    side: Side
-    has_archs: bool
-    has_levels: bool
-    is_simulated: bool
-    is_default: bool
-    environment: tuple[str, ...]
-    search: tuple[str, ...]
-    seconds: float
-    memory: int
-
-    def __init__(
-        self,
-        side: Side,
-        *,
-        has_archs: bool = False,
-        has_levels: bool = False,
-        is_simulated: bool = False,
-        is_default: bool = False,
-        environment: tuple[str, ...] = (),
-        search: tuple[str, ...] = (),
-        seconds: float,
-        memory: int,
-    ) -> None:
-        self._set(side, has_archs, has_levels, is_simulated, is_default, environment, search, seconds, memory)
-
-
-NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-"""Variables with flags for nvcc."""
-
-HOST_VARIABLE = "NVCC_CCBIN"
-"""The variable of nvcc that names its host compiler."""
-
-_CUDA_HOMES = ("KJIT_CUDA_HOME", "CUDA_HOME")
-KINDS: Mapping[TargetKind, Kind] = {
-    "cpu": Kind("cpu", has_levels=True, is_default=True, seconds=1.0, memory=1 << 29),
+    side: ClassVar[Side] = "cuda"
+    has_archs = has_levels = is_simulated = is_default = False
+    environment: ClassVar[tuple[str, ...]] = ()
+    search: ClassVar[tuple[str, ...]] = ("KJIT_CUDA_HOME", "CUDA_HOME")
+    seconds = 3.0
     # nvcc's front ends and ptxas run one after another; of FlashInfer's units, those of sampling take the most, 1.0 GB.
-    "cuda": Kind(
-        "cuda",
-        has_archs=True,
-        is_default=True,
-        environment=(*NVCC_FLAGS, "CUDA_HOME"),
-        search=("KJIT_CUDA_HOME", HOST_VARIABLE, "KJIT_CUDA_COMPILER"),
-        seconds=3.0,
-        memory=3 << 29,
-    ),
-    "sim": Kind("cuda", is_simulated=True, search=_CUDA_HOMES, seconds=2.0, memory=3 << 28),
-    "sim-check": Kind("cuda", is_simulated=True, search=_CUDA_HOMES, seconds=3.0, memory=1 << 30),
-}
+    memory = 3 << 29
+
+
+class _Cpu(Kind):
+    side = "cpu"
+    has_levels = is_default = True
+    search = ()
+    seconds = 1.0
+    memory = 1 << 29
+
+
+class _Cuda(Kind):
+    has_archs = is_default = True
+    environment = (*NVCC_FLAGS, "CUDA_HOME")
+    search = ("KJIT_CUDA_HOME", HOST_VARIABLE, "KJIT_CUDA_COMPILER")
+
+
+class _Simulator(Kind):
+    is_simulated = True
+    seconds = 2.0
+    memory = 3 << 28
+
+
+class _Checker(_Simulator):
+    seconds = 3.0
+    memory = 1 << 30
+
+
+KINDS: Mapping[TargetKind, type[Kind]] = {"cpu": _Cpu, "cuda": _Cuda, "sim": _Simulator, "sim-check": _Checker}
 """The kinds of targets. `sim` runs the CUDA side on the CPU, in the simulator; `sim-check` also looks for mistakes in
 it while it runs."""
 
@@ -295,8 +278,8 @@ class Target(Value):
         return cls("sim-check" if check else "sim")
 
     @property
-    def data(self) -> Kind:
-        """What is known about targets of its kind.
+    def data(self) -> type[Kind]:
+        """The properties of its kind.
 
         Raises:
             KeyError: there is no such kind.
@@ -513,12 +496,9 @@ def _exports(field: str, values: Iterable[Wrapper]) -> tuple[Export, ...]:
         )
     exports = tuple(_export(field, value) for value in values)
     names = [name for name, _ in exports]
-    if len({*names}) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise kjit.UsageError(
-            f"{field}: the export name '{twice}' is used twice.", hint="give one of them another name"
-        )
     for name in names:
+        if names.count(name) > 1:
+            raise kjit.UsageError(f"{field}: the export name '{name}' is used twice.", hint="give one another name")
         if not _is_name(name):
             raise kjit.UsageError(
                 f"{field}: the export name '{name}' is not an identifier.",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -66,20 +68,11 @@ def make_inputs(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> dict
 def checks_of(
     op: Any, spec: kjit.Spec = _CPU_ONLY, reference: Any = reference, inputs: Any = make_inputs, **attributes: Any
 ) -> type[OpTest]:
-    class OfOp(
-        OpTest,
-        op=op,
-        module=cast("Any", _Module(spec)),
-        reference=reference,
-        inputs=inputs,
-        dtypes=(torch.float32, torch.float64),
-    ):
-        shape = (7,)
-        shapes = (*kjit.testing.boundary_shapes((None,), largest=4), (2, 3))
-
-    for name, value in attributes.items():
-        setattr(OfOp, name, value)
-    return OfOp
+    shapes = (*kjit.testing.boundary_shapes((None,), largest=4), (2, 3))
+    attributes = {"shape": (7,), "shapes": shapes, **attributes}
+    dtypes = (torch.float32, torch.float64)
+    keywords = {"op": op, "module": _Module(spec), "reference": reference, "inputs": inputs, "dtypes": dtypes}
+    return types.new_class("OfOp", (OpTest,), keywords, lambda body: body.update(attributes))
 
 
 def wrong(change: Callable[[torch.Tensor, torch.Tensor], object]) -> Any:
@@ -223,7 +216,82 @@ def test_a_reference_with_fewer_results_is_reported() -> None:
         tests.check(tests.run(inputs), (inputs["x"], inputs["x"]), inputs)
 
 
+@pytest.mark.parametrize(("factor", "is_right"), [(0.5, True), (0.25, False), (0, False)])
+def test_a_gradient_is_compared_with_that_of_the_reference(factor: float, is_right: bool) -> None:
+    op = wrong(lambda _, out: out)
+    assert "test_gradients_agree_with_pytorch" not in names_of(checks_of(op))
+    op.register_autograd(lambda _, grad: grad * factor if factor else None)
+    tests = checks_of(op)
+    assert "test_gradients_agree_with_pytorch" in names_of(tests)
+    assert "test_refuses_to_lose_a_gradient" not in names_of(tests)
+    with contextlib.nullcontext() if is_right else pytest.raises(AssertionError, match="the gradient of 'x'"):
+        tests().test_gradients_agree_with_pytorch((torch.float32,), "cpu")
+
+
+def test_other_values_of_a_number_are_compared() -> None:
+    @kjit.torch_op("kjit_op_tests::negated", outputs=_empty)
+    def negated(x: torch.Tensor, negate: bool = True, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        del negate
+        return (_empty(x) if out is None else out).copy_(-x)
+
+    tests = checks_of(
+        negated,
+        reference=lambda x, negate: -x if negate else x,
+        inputs=lambda shape, dtype, device: make_inputs(shape, dtype, device) | {"negate": True},
+        values=[("negate", True), ("negate", False)],
+    )
+    tests().test_agrees_with_pytorch((5,), (torch.float32,), "cpu")
+    tests().test_agrees_with_pytorch_for_other_values(("negate", True), "cpu")
+    with pytest.raises(AssertionError):
+        tests().test_agrees_with_pytorch_for_other_values(("negate", False), "cpu")
+
+
+def test_the_bytes_moved_are_those_of_inputs_and_results_and_of_the_rows_chosen_in_tables() -> None:
+    @kjit.torch_op("kjit_op_tests::put_", mutates_args=("table",))
+    def put_(table: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> None:
+        raise AssertionError(f"nothing runs: {table}, {index}, {x}")
+
+    def inputs(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> dict[str, torch.Tensor]:
+        index = torch.zeros(shape[:1], dtype=torch.int64, device=device)
+        return {"table": torch.empty((100, *shape[1:]), dtype=dtype, device=device), "index": index} | make_inputs(
+            shape, dtype, device
+        )
+
+    put = checks_of(put_, inputs=inputs, tables=("table",), index="index")
+    assert put.bytes_moved((3, 8), torch.float64) == 2 * 3 * 8 * 8 + 3 * 8
+    assert checks_of(half).bytes_moved((2**20, 2**20), torch.float32) == 2 * 2**40 * 4
+    shift = checks_of(shift_, inputs=lambda shape, dtype, device: make_inputs(shape, dtype, device) | {"by": None})
+    assert shift.bytes_moved((5,), torch.float32) == 2 * 5 * 4
+
+
+def test_what_is_not_written_is_noticed() -> None:
+    @kjit.torch_op("kjit_op_tests::lazy", outputs=_empty)
+    def lazy(x: torch.Tensor, *, out: torch.Tensor | None = None) -> torch.Tensor:
+        return torch.empty_like(x) if out is None else out
+
+    zeros = checks_of(lazy, reference=torch.zeros_like)
+    for _ in range(3):  # memory that has been freed often has zeros
+        torch.zeros(5)
+        with pytest.raises(AssertionError):
+            zeros().test_agrees_with_pytorch((5,), (torch.float32,), "cpu")
+
+
 # -- how exact a result must be
+
+
+def test_the_limits_grow_with_the_sizes_that_a_result_does_not_have() -> None:
+    inputs = {"x": torch.zeros(4095, 2), "by": None}
+    assert agree([1.0, 5e-5], [1.0, 0.0], torch.float32, inputs)
+    assert not agree([1.0, 5e-3], [1.0, 0.0], torch.float32, inputs)
+    assert not agree([1.0, 5e-5], [1.0, 0.0], torch.float32)
+
+
+def test_a_test_may_have_tolerances_of_its_own() -> None:
+    tests = checks_of(half, tolerances={torch.float32: {"rtol": 0.0, "atol": 0.1}})
+    result, inputs = torch.tensor([1.05]), {"x": torch.zeros(1)}
+    tests.check((result,), (torch.ones(1, dtype=torch.float64),), inputs)
+    with pytest.raises(AssertionError):
+        tests.check((result.double(),), (torch.ones(1, dtype=torch.float64),), inputs)
 
 
 def agree(

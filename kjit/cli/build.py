@@ -171,7 +171,7 @@ def build(
     if written is not None:
         _print_bundle(written, project, is_result=not json)
     if change is not None and out is not None:
-        _print_change(change, dry_run=dry_run, declares_all=not ops)
+        _print_change(change, dry_run=dry_run)
     if not is_done:
         if out is not None and not dry_run:
             console.note(f"The bundle {out} is not written: it must be complete.")
@@ -190,7 +190,7 @@ def _print_bundle(written: Written, project: Project, *, is_result: bool) -> Non
         console.note(f"The wrappers look for it in {project.display(beside)}: ship it there.")
 
 
-def _print_change(change: Change, *, dry_run: bool, declares_all: bool) -> None:
+def _print_change(change: Change, *, dry_run: bool) -> None:
     """Print the changes of an existing bundle."""
     for names, done, would in (
         (change.replaced, "replaced", "would be replaced"),
@@ -199,8 +199,6 @@ def _print_change(change: Change, *, dry_run: bool, declares_all: bool) -> None:
     ):
         if names:
             console.note(f"{would if dry_run else done}: {_few(names)}")
-    if change.kept and change.others and declares_all:
-        console.note(f"No wrapper declares {_few(change.others)} any longer; --only removes that.")
     for doubt in change.doubts:
         console.note(f"in doubt: {doubt}")
 

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 
 class Command(TyperCommand):
-    """A command with a signature as an argument, which may begin with an arrow: that is not an option."""
+    """A command with a signature as an argument, which may begin with an arrow: that is not an option. Its help has
+    the patterns, which other commands need not import."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from kjit.scaffold.patterns import PATTERNS
+
+        option: Any = next(parameter for parameter in self.params if parameter.name == "pattern")
+        option.help = " ".join(f"{pattern.name}: {pattern.help}." for pattern in PATTERNS.values())
+        super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [f" {arg}" if arg.startswith("->") else arg for arg in args])
@@ -34,10 +42,7 @@ def new(
     pattern: Annotated[
         str,
         typer.Option(
-            help="elementwise: each element independently. rowwise: reductions of rows, as in norms and softmax. "
-            "gather: rows read by an index. scatter: rows written by an index. "
-            "custom: any signature, with your own kernel. "
-            "minimal: a short kernel with its checks, configuration and launch."
+            help="The kind of kernel.",  # `Command` adds the patterns
         ),
     ] = "elementwise",
     device: Annotated[str, typer.Option(help="The devices to write kernels for: cuda, cpu or cuda,cpu.")] = "cuda",

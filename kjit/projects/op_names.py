@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from itertools import chain
-from pathlib import Path
 
 from kjit.errors import UsageError
 from kjit.signature.names import (
-    AMBIGUOUS,
+    HEADERS,
     PYTHON_NAMES,
     Problem,
     is_used_in_code,
     nearest,
     quoted,
+    types_in,
     why_no_identifier,
 )
 
@@ -33,16 +32,12 @@ _PYTEST_NAMES = re.compile(
 )
 """Names that pytest collects as tests or calls as hooks, if a test imports an op of such a name."""
 
-_HEADERS = Path(__file__).parent.parent / "include" / "kjit"
-
 
 @cache
 def cpp_types() -> frozenset[str]:
     """The types in kjit's headers, which an op's C++ struct must not hide."""
     # The headers in `detail` have a namespace of their own.
-    headers = (path for path in _HEADERS.rglob("*.[hc]*") if path.parent.name != "detail")
-    types = re.compile(r"^(?:class|struct|enum class|using) (?:alignas\(.*\) )?([A-Z][A-Za-z]+)\b", re.MULTILINE)
-    return frozenset(chain.from_iterable(types.findall(header.read_text()) for header in headers))
+    return types_in(path for path in HEADERS.rglob("*.[hc]*") if path.parent.name != "detail")
 
 
 def check_op_name(name: str) -> None:
@@ -93,7 +88,7 @@ def _why_no_op(name: str) -> str | None:
     if camel(name) in cpp_types():
         return f"an op named '{name}' would hide {camel(name)} of kjit's C++ headers."
     if name == "l":
-        return AMBIGUOUS
+        return "'l' looks like the digit 1."
     if name in TOOL_FILES or _PYTEST_NAMES.fullmatch(name):
         return f"pytest and packaging tools would take '{name}' for something else than an op."
     return None

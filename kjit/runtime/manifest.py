@@ -292,10 +292,9 @@ class Reads:
         present: the files in them with the name of a header: those that were read, and those found later in the search.
         sought: paths outside of these folders at which a compiler or linker looks for a file, and whether there was
             one.
-        every_file: whether any new file in the folders may have been searched for.
     """
 
-    __slots__ = ("_places", "every_file", "folders", "headers", "present", "roots", "sought", "system")
+    __slots__ = ("_places", "folders", "headers", "present", "roots", "sought", "system")
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         """Raises LookupError, TypeError or ValueError if `document` is not one of `to_json`."""
@@ -305,8 +304,7 @@ class Reads:
         self.folders: list[list[Any]] = document["folders"]
         self.present: list[str] = document["present"]
         self.sought: list[list[Any]] = document["sought"]
-        self.every_file: bool = document["every_file"]
-        if not isinstance(self.system, str) or not isinstance(self.every_file, bool):
+        if not isinstance(self.system, str):
             raise TypeError("not the files of a compile")
         # Computed once: most loads compare only these.
         self._places = tuple(list(map(absolute, each[0])) for each in (self.headers, self.folders, self.sought))

@@ -39,7 +39,7 @@ import torch
 
 import kjit
 from kjit import env
-from kjit.runtime.load import mode
+from kjit.runtime.load import Shared, mode
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -106,7 +106,7 @@ def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
     return call
 
 
-class RecordedExports:
+class RecordedExports(Shared):
     """A loaded module whose calls are recorded, unless they are made inside an op that is recorded itself.
 
     Args:

@@ -1,19 +1,18 @@
-"""Arguments for an op's test and benchmark: shapes and dtypes of tensors, and the bytes moved."""
+"""Arguments for an op's test and benchmark: shapes and dtypes of tensors, and their numbers."""
 
 from __future__ import annotations
 
+import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from typing import Literal
 
 from kjit.dtypes import DTYPES, DType
-from kjit.scaffold.patterns import Kind
 from kjit.scaffold.python import PythonView
-from kjit.scaffold.start import View, python_tuple
-from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Tensor
+from kjit.scaffold.start import Start, View, python_tuple
+from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
 from kjit.testing import LARGEST, LONGEST_ROW
 
 MANY = 25_000_000
@@ -25,16 +24,6 @@ IN_MANY_ROWS = 4_400_000
 
 _SPARE = 3
 """The number of rows of a table that are not written to."""
-
-_COUNTS: Mapping[Kind, str] = {
-    "element": "elements",
-    "halves": "elements",  # twice as many
-    "table": "elements",  # of the rows that are chosen
-    "column": "columns",
-    "number": "rows",
-    "index": "rows",
-}
-"""The count that determines the size of a tensor of each kind."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +43,36 @@ class CallsView(View):
 
     @property
     def arguments(self) -> list[tuple[str, str]]:
-        """The parameters, each with a value for a test; numbers differ from their defaults."""
+        """The parameters, each with a value for a test; numbers differ from their defaults and from each other."""
+        numbers = sample_numbers(self.signature)
         return [
-            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else sample_number(p))
+            (p.name, self._sample_tensor(p) if isinstance(p, Tensor) else numbers[p.name])
             for p in self.signature.parameters
         ]
+
+    @property
+    def values(self) -> list[str]:
+        """Further values for a test, each with its parameter: all of what has few, and the negatives of numbers."""
+        numbers = sample_numbers(self.signature)
+        values: list[tuple[str, str]] = []
+        for scalar in (*self.signature.scalars, *self.signature.constants):
+            if scalar.kind == "choice":
+                values += [(scalar.name, f'"{word}"') for word in scalar.choices]
+            elif scalar.kind == "bool":
+                values += [(scalar.name, "False"), (scalar.name, "True")]
+            elif not scalar.constant and scalar.kind in self._negative and not _is_eps(scalar, self.start):
+                values.append((scalar.name, f"-{numbers[scalar.name]}"))
+        return [f'("{name}", {value})' for name, value in values]
+
+    @property
+    def _negative(self) -> tuple[str, ...]:
+        """The kinds of numbers that may be negative in a test: an unsigned result has no defined value then."""
+        dtypes = [
+            dtype
+            for result in self.start.results
+            for dtype in ([result.dtype] if isinstance(result.dtype, DType) else self.python.dtypes)
+        ]
+        return () if any(dtype.name.startswith("uint") for dtype in dtypes) else ("float", "int")
 
     def _sample_tensor(self, tensor: Tensor) -> str:
         raise NotImplementedError
@@ -74,10 +88,6 @@ class CallsView(View):
         if isinstance(tensor.dtype, DType):
             return f"torch.{tensor.dtype.name}"
         return self.python.variables[self.signature.variables.index(tensor.dtype)]
-
-    def _itemsize_of(self, tensor: Tensor) -> str:
-        """The expression for the bytes of one of a tensor's elements."""
-        return str(tensor.dtype.bytes) if isinstance(tensor.dtype, DType) else f"{self._dtype_of(tensor)}.itemsize"
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,8 @@ class CasesView(CallsView):
             return "(*shape[:-1], 2 * shape[-1])"
         if kind == "column":
             return f"shape[-{rank}:]"
+        if self.placed.keeps_dim(tensor):
+            return "(*shape[:-1], 1)"
         if kind in ("number", "index"):
             return f"shape[:-{rank}]" if rank else "shape"
         if kind == "table":
@@ -323,13 +335,6 @@ class CasesView(CallsView):
         return repr(self._shape({**dict.fromkeys(named, 3), **dict.fromkeys(named[-1:], 256)}))
 
     @property
-    def sample_counts(self) -> dict[str, int]:
-        """The numbers of elements, columns and rows of that shape."""
-        leading = len(self.placed.leading)
-        rows, columns = math.prod(self._sample[:leading]), math.prod(self._sample[leading:])
-        return {"elements": rows * columns, "columns": columns, "rows": rows}
-
-    @property
     def huge_shape(self) -> str:
         """A shape with just over 2**31 elements; empty if there is none."""
         growing = self._huge_dimension
@@ -378,12 +383,12 @@ class CasesView(CallsView):
 
     @property
     def bench_shape(self) -> str:
-        """The main shape in the benchmark, as an expression of `size`; empty if it cannot grow."""
+        """The main shape in the benchmark, as an expression of `size`, if it can grow."""
         if self.bench_axis == "elements":
             size = "size" if self.fixed_elements == 1 else f"size // {self.fixed_elements}"
-            return "".join(self._filled({dimension: size}, "1") for dimension in self._free_leading[-1:])
+            return next((self._filled({d: size}, "1") for d in self._free_leading[-1:]), self.sample_shape)
         grows = self._free_row if self.bench_axis == "columns" else self._free_leading
-        return self._filled(self._bench_sizes, "1") if grows else ""
+        return self._filled(self._bench_sizes, "1") if grows else self.sample_shape
 
     @property
     def _bench_sizes(self) -> dict[Dimension, str]:
@@ -392,59 +397,34 @@ class CasesView(CallsView):
         return {**dict.fromkeys(self._free_leading[:1], rows), **dict.fromkeys(self._free_row[-1:], columns)}
 
     @property
-    def bytes_moved(self) -> list[str]:
-        """Bytes read and written, as terms: the elements, columns and rows of the benchmark, times their sizes."""
-        counts: dict[tuple[str, str], int] = {}
-        for tensor in self.signature.tensors:
-            key = _COUNTS[self.placed.kind(tensor)], self._itemsize_of(tensor)
-            is_twice = tensor.mutable and tensor not in self.start.scattered
-            is_twice |= self.placed.kind(tensor) == "halves"
-            counts[key] = counts.get(key, 0) + 1 + is_twice
-        terms = []
-        for name in ("elements", "columns", "rows"):
-            sizes = {size: count for (of, size), count in counts.items() if of == name}
-            if sizes:
-                terms.append(f"{self._bench_count(name)} * {_sum_of_sizes(sizes)}")
-        return terms
-
-    def _bench_count(self, name: str) -> str:
-        """The number of elements, columns or rows in the benchmark."""
-        if self.bench_axis == "elements":
-            return "size"
-        if not self.bench_shape:
-            return str(self.sample_counts[name])
-        rows, columns = self._bench_factors(self.placed.leading), self._bench_factors(self.placed.row)
-        chosen = {"rows": rows, "columns": columns}.get(name, [*rows, *columns])
-        return " * ".join(chosen) or "1"
-
-    def _bench_factors(self, shape: Sequence[Dimension]) -> list[str]:
-        sizes = [self._bench_sizes[dimension] for dimension in shape if dimension in self._bench_sizes]
-        return sizes + [str(dimension) for dimension in shape if isinstance(dimension, int)]
-
-    @property
     def bench_constant(self) -> str:
         """The constant of the benchmark: ROWS, COLUMNS, or none."""
-        text = f"{self.bench_shape} {' '.join(self.bytes_moved)}"
-        return next((name for name in ("ROWS", "COLUMNS") if re.search(rf"\b{name}\b", text)), "")
+        return next((name for name in ("ROWS", "COLUMNS") if name in self.bench_shape), "")
 
 
-def _sum_of_sizes(sizes: Mapping[str, int]) -> str:
-    fixed = sum(int(size) * count for size, count in sizes.items() if size.isdecimal())
-    terms = [f"{count} * {size}" if count > 1 else size for size, count in sizes.items() if not size.isdecimal()]
-    terms += [str(fixed)] if fixed else []
-    return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+def sample_numbers(signature: Signature) -> dict[str, str]:
+    """A value for each number in a test: the default of a constant, as no other is built; otherwise a value other than
+    the default and those of other parameters, so that one in the place of another is noticed."""
+    numbers: dict[str, str] = {}
+    for scalar in (*signature.scalars, *signature.constants):
+        if scalar.kind == "choice":
+            value = f'"{scalar.default or scalar.choices[0]}"'
+        elif scalar.constant:
+            value = repr(scalar.default) if scalar.default is not None else "True"
+        elif scalar.kind == "bool":
+            value = repr(scalar.default is not True)
+        else:
+            values = {
+                "float": (0.5 + number / 4 for number in count()),
+                "int": (3 + number for number in count()),
+                "str": chain(("text", "words"), (f"text{number}" for number in count())),
+            }[scalar.kind]
+            given = (json.dumps(value) for value in values if value != scalar.default)
+            value = next(value for value in given if value not in numbers.values())
+        numbers[scalar.name] = value
+    return numbers
 
 
-def sample_number(scalar: Scalar) -> str:
-    """A value for a test: the default of a constant, as no other is built; otherwise a value other than the default."""
-    if scalar.kind == "choice":
-        return f'"{scalar.default or scalar.choices[0]}"'
-    if scalar.constant:
-        return repr(scalar.default) if scalar.default is not None else "True"
-    if scalar.kind == "str":
-        return '"text"' if scalar.default != "text" else '"words"'
-    if scalar.kind == "float":
-        return "0.5" if scalar.default != 0.5 else "0.25"
-    if scalar.kind == "int":
-        return "3" if scalar.default != 3 else "2"
-    return repr(scalar.default is not True)
+def _is_eps(scalar: Scalar, start: Start) -> bool:
+    """Whether a number keeps others positive."""
+    return scalar.name == start.eps or scalar.name.startswith("eps")

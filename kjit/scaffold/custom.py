@@ -23,7 +23,7 @@ LEADING = "leading"
 """The name of the dimensions of `...`: in C++ their product, in Python all of them."""
 
 
-_TAKEN = frozenset({LEADING, "device", "kjit", "math", "shape", "size", "torch"})
+_TAKEN = frozenset({LEADING, "device", "kjit", "l", "math", "shape", "size", "torch"})
 """Names with another meaning in the code that names sizes."""
 
 _LISTED = 3
@@ -209,39 +209,44 @@ class CustomCases(CallsView):
         made = f"kjit.testing.random_tensor({python_tuple(sizes)}, {self._dtype_of(tensor)}, device)"
         return f"[{made} for _ in range({_LISTED})]" if tensor.listed else made
 
-    def _shape(self, sizes: dict[str, str], other: str, *, leading: str) -> str:
-        """A `shape` with these sizes of some dimensions."""
-        items = [self._fitting(dimension, sizes.get(dimension, other)) for dimension in self.signature.dimensions]
-        if len(items) < len(self.names):
+    def _shape(self, sizes: dict[str, str], *, leading: str = "2") -> str:
+        """A `shape` with these sizes of some dimensions, and small ones of the others, each with another."""
+        small = dict(zip(self.signature.dimensions, chain(("3", "5", "2", "7"), repeat("2")), strict=False))
+        items = [self._fitting(dimension, sizes.get(dimension, size)) for dimension, size in small.items()]
+        if len(items) < len(self.names) and leading:
             items.insert(0, leading)
         return python_tuple(items)
 
     @property
     def sample_shape(self) -> str:
         """A shape without special properties."""
+        long = [name for name in self.signature.dimensions if name in self._long]
         others = [name for name in self.signature.dimensions if name not in self._long]
         sizes = dict(zip(others, chain(("7", "5", "3"), repeat("2")), strict=False))
-        return self._shape(sizes, "24", leading="3, 5")
+        sizes |= dict(zip(long, chain(("24", "17", "40"), repeat("11")), strict=False))
+        return self._shape(sizes if len(self.names) > 1 else dict.fromkeys(sizes, "1001"), leading="3, 5")
 
     @property
     def shapes(self) -> list[str]:
-        """The shapes for which results are compared: ordinary, one, empty, not a multiple of a block or a vector."""
+        """The shapes for which results are compared: each size in turn is 0, 1, and no whole number of warps, of blocks
+        and of vectors."""
         if not self.names:
             return ["()"]
-        first, last = self._ends
-        multiple, _ = self._steps.get(last, (1, 0))
-        empty = next((name for name, (_, least) in self._steps.items() if least == 0), first)
-        return list(
-            dict.fromkeys(
-                (
-                    self.sample_shape,
-                    self._shape({}, "1", leading="1"),
-                    self._shape({empty: "0"}, "8", leading="0"),
-                    self._shape({last: "64"}, "8", leading="2, 8"),
-                    self._shape({first: "257", last: str(max(33, 3 * multiple))}, "2", leading="257"),
-                )
-            )
+        ones = dict.fromkeys(self.signature.dimensions, "1")
+        shapes = [self.sample_shape, self._shape(ones, leading="1")]
+        if len(self.names) > len(self.signature.dimensions):
+            shapes += [self._shape({}, leading=leading) for leading in ("", "0", "33", "1025")]
+        for dimension in self.signature.dimensions:
+            shapes += [self._shape({dimension: size}) for size in ("0", "33", self._largest(dimension))]
+        return list(dict.fromkeys(shapes))
+
+    def _largest(self, dimension: str) -> str:
+        """The largest size of a dimension in a test; small where tensors grow with a power of it."""
+        words = (
+            [word for size in tensor.shape for word in words_of(size)].count(dimension)
+            for tensor in self.signature.tensors
         )
+        return {1: "1025", 2: "257"}.get(max(words), "33")
 
     @property
     def _long(self) -> set[Dimension]:
@@ -255,6 +260,8 @@ class CustomCases(CallsView):
         """The outermost and the innermost dimension."""
         dimensions = self.signature.dimensions or (LEADING,)
         return dimensions[0], dimensions[-1]
+
+    _negative: ClassVar = ("float",)  # an integer may be a count
 
     # The benchmark.
 
@@ -272,18 +279,5 @@ class CustomCases(CallsView):
         sizes = {name: ("128" if rank > 2 else "1024") if name in self._long else "8" for name in inner}
         if len(self.names) == len(self.signature.dimensions):
             sizes[self._ends[0]] = "size"
-        return self._shape(sizes, "8", leading="size")
-
-    @property
-    def bytes_moved(self) -> list[str]:
-        """Bytes read and written: a term for each tensor."""
-        terms = []
-        for tensor in self.signature.tensors:
-            sizes = [f"math.prod({LEADING})" if d == ELLIPSIS else self._factor(d) for d in tensor.shape]
-            times = (2 if tensor.mutable else 1) * (_LISTED if tensor.listed else 1)
-            terms.append(" * ".join([*([str(times)] if times > 1 else []), *sizes, self._itemsize_of(tensor)]))
-        return terms
-
-    def _factor(self, size: Dimension) -> str:
-        text = self._python(size)
-        return f"({text})" if any(mark in text for mark in (" + ", " - ", "//")) else text
+        others = dict.fromkeys(self.signature.dimensions, "8")
+        return self._shape(others | sizes, leading="size")

@@ -37,14 +37,6 @@ MARKER = "The math"
 LAUNCH_MARKER = "The launch"
 """The start of a comment above lines that the user should change."""
 
-_MANNERS = {
-    "rowwise": "row by row",
-    "gather": "for the rows that an index chooses",
-    "scatter": "into the rows that an index chooses",
-    CUSTOM_PATTERN: "",
-}
-"""The manner in which an op of each pattern works, for its docstring."""
-
 SUFFIXES: Mapping[Side, str] = {"cuda": ".cuh", "cpu": ".cpp"}
 SHARED = ".h"
 """The suffix of a file that those of several devices include."""
@@ -313,7 +305,7 @@ def _context(
         "struct": camel(op),
         "marker": MARKER,
         "pattern": pattern.name,
-        "manner": _MANNERS.get(pattern.name, "element by element"),
+        "manner": pattern.manner,
         "devices": list(devices),
         "signature": str(placed.signature),
         "placed": placed,

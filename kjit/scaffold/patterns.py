@@ -31,16 +31,20 @@ class Pattern:
     """A kind of kernel that can be scaffolded.
 
     Args:
-        name: as in `--pattern`.
+        name: as in `--pattern`; that of its header and template, too.
+        help: when to choose it.
         signature: the default for an op.
         place: the kind of every tensor; raises a `SignatureError` where the pattern cannot serve the signature.
+        manner: how an op works, for its docstring.
         sums: whether it reduces rows.
         is_library: its kernels are in kjit's headers, for all devices; an op has only the math.
     """
 
     name: str
+    help: str
     signature: str
     place: Callable[[Signature, str], Kinds]
+    manner: str = "element by element"
     sums: bool = False
     is_library: bool = False
 
@@ -62,6 +66,10 @@ class Placed:
     def kind(self, tensor: Tensor) -> Kind:
         """The role of a tensor."""
         return self.kinds[tensor.name]
+
+    def keeps_dim(self, tensor: Tensor) -> bool:
+        """Whether a tensor with an element for each row has a last dimension of 1: `T[B, 1]`, for rows `T[B, D]`."""
+        return self.kind(tensor) == "number" and len(tensor.shape) == len(self.main.shape)
 
     def inputs(self, *kinds: Kind) -> list[Tensor]:
         """The inputs with these roles."""
@@ -120,7 +128,7 @@ def find_pattern(name: str) -> Pattern:
         *others, last = PATTERNS
         raise UsageError(
             f"there is no pattern '{name}'; the patterns are {', '.join(others)} and {last}.",
-            hint=f"did you mean {near[0]}?" if near else f"--pattern {DEFAULT_PATTERN}",
+            hint=f"did you mean {near[0]}?" if near else f"--pattern {CUSTOM_PATTERN}, with a kernel of your own",
         )
     return PATTERNS[name]
 
@@ -183,8 +191,10 @@ def _check_parameters(signature: Signature, pattern: Pattern) -> None:
     for t in signature.tensors:
         if ELLIPSIS in t.shape[1:]:
             reason = f"'...' stands for the leading dimensions, and in '{t.name}' it follows another."
-            shape = (ELLIPSIS, *(d for d in t.shape if d != ELLIPSIS))
-            raise signature.error(t, reason, f"write {t.name}: {_typed(t, shape)}")
+            free = next(name for name in "NSLPQ" if name not in (*signature.dimensions, *signature.variables))
+            shape = tuple(free if d == ELLIPSIS else d for d in t.shape)
+            flat = f"{t.name}.flatten({len(shape) - 1})" if t.shape[-1] == ELLIPSIS else "several as one"
+            raise signature.error(t, reason, f"write {t.name}: {_typed(t, shape)}, and pass {flat}")
     for c in signature.constants:
         if c.kind == "int" and c.default is None:
             reason = f"'{c.name}' has no default, so that there is no value to build and test the op for."
@@ -272,6 +282,7 @@ def _place_rows(signature: Signature, pattern: str) -> Kinds:
         )
     *leading, columns = main.shape
     shapes: dict[tuple[Dimension, ...], Kind] = {main.shape: "element", tuple(leading): "number", (columns,): "column"}
+    shapes.setdefault((*leading, 1), "number")
     kinds: dict[str, Kind] = {}
     for tensor in signature.tensors:
         kind = shapes.get(tensor.shape)
@@ -283,7 +294,8 @@ def _place_rows(signature: Signature, pattern: str) -> Kinds:
             )
         is_written = tensor.mutable or tensor in signature.outputs
         if kind is None or (kind == "column" and is_written):
-            *first, last = [_typed(tensor, shape) for shape, k in shapes.items() if k != "column" or not is_written]
+            possible = [shape for shape, k in shapes.items() if k != "column" or not is_written]
+            *first, last = [_typed(tensor, shape) for shape in possible if shape != (*leading, 1)]
             raise signature.error(
                 tensor,
                 f"pattern {pattern} takes tensors like '{main.name}', which is {main.type}, with an element for each of"
@@ -433,18 +445,51 @@ def _place_anything(signature: Signature, pattern: str) -> Kinds:
 PATTERNS = {
     pattern.name: pattern
     for pattern in (
-        Pattern("elementwise", "x: T[...], alpha: float = 2.0 -> out: T[...]", _place_elements, is_library=True),
+        Pattern(
+            "elementwise",
+            "each element independently",
+            "x: T[...], alpha: float = 2.0 -> out: T[...]",
+            _place_elements,
+            is_library=True,
+        ),
         Pattern(
             "rowwise",
+            "reductions of rows, as in norms and softmax",
             "x: T[..., D], weight: T[D], eps: float = 1e-6 -> out: T[..., D]",
             _place_rows,
+            "row by row",
             sums=True,
             is_library=True,
         ),
-        Pattern("gather", "src: T[M, D], index: int64[N] -> out: T[N, D]", _place_gather, is_library=True),
-        Pattern("scatter", "table: mut T[M, D], index: int64[N], x: T[N, D]", _place_scatter, is_library=True),
-        Pattern("custom", "x: T[M, K], w: T[K, N] -> out: T[M, N]", _place_anything),
-        Pattern("minimal", "x: T[...], alpha: float = 2.0 -> out: T[...]", _place_elements),
+        Pattern(
+            "gather",
+            "rows read by an index",
+            "src: T[M, D], index: int64[N] -> out: T[N, D]",
+            _place_gather,
+            "for the rows that an index chooses",
+            is_library=True,
+        ),
+        Pattern(
+            "scatter",
+            "rows written by an index",
+            "table: mut T[M, D], index: int64[N], x: T[N, D]",
+            _place_scatter,
+            "into the rows that an index chooses",
+            is_library=True,
+        ),
+        Pattern(
+            "custom",
+            "any signature, with your own kernel",
+            "x: T[M, K], w: T[K, N] -> out: T[M, N]",
+            _place_anything,
+            "",
+        ),
+        Pattern(
+            "minimal",
+            "a short kernel with its checks, configuration and launch",
+            "x: T[...], alpha: float = 2.0 -> out: T[...]",
+            _place_elements,
+        ),
     )
 }
 DEFAULT_PATTERN = "elementwise"

@@ -158,12 +158,19 @@ class Start:
         return self._boolean(result, text)
 
     def _row_result(self, result: Tensor, index: int, language: Language) -> str:
-        factor = f"{FACTOR}[..., 0]" if language == "python" else FACTOR
+        keeps_dim = self.placed.keeps_dim(result)
+
+        def of_row(tensor: Tensor) -> str:
+            if language != "python" or self.placed.keeps_dim(tensor) == keeps_dim:
+                return tensor.name
+            return f"{tensor.name}[..., {None if keeps_dim else 0}]"
+
+        factor = FACTOR if language != "python" or keeps_dim else f"{FACTOR}[..., 0]"
         factors, summands = [], [str(index)] if index else []
         if not self.writes_rows:
-            factors = [t.name for t in self._of("number", optional=False) if not t.mutable]
+            factors = [of_row(t) for t in self._of("number", optional=False) if not t.mutable]
             factors += [s.name for s in self.signature.scalars if s.kind == "float" and s.name != self.eps]
-            absent = [t.name for t in self._of("number", optional=True)]
+            absent = [of_row(t) for t in self._of("number", optional=True)]
             summands = [*absent, *self._whole_numbers, *summands]
         own = [result.name] if result.mutable else []
         return _combine([factor], factors, [*own, *summands])
@@ -194,7 +201,7 @@ class Start:
         if self.placed.kind(tensor) == "table":
             (index,) = self.placed.inputs("index")
             return f"{tensor.name}[{index.name}]"
-        if self.placed.kind(tensor) == "number":
+        if self.placed.kind(tensor) == "number" and not self.placed.keeps_dim(tensor):
             columns = 1 if self.sums else len(self._of("table")[0].shape) - 1
             return f"{tensor.name}[{', '.join(['...', *['None'] * columns])}]" if columns else tensor.name
         return tensor.name

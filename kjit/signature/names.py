@@ -11,8 +11,10 @@ import builtins
 import keyword
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 from kjit.spec import CPP_DTYPES
@@ -44,14 +46,12 @@ LANGUAGE_WORDS = frozenset({"mut", "Optional"})
 
 CPP_NAMES = _words(
     """
-    at blockDim blockIdx blocks compute_t cpu data_of device div_ceil element elementwise
-    fill_pointers first gather gpu host i inverse_rms kjit launch leading left_half math maybe_unused
-    numel params right_half row row_size row_total rowwise rsqrt run scalar_t shape sizes scatter std summed term
-    threadIdx threads widen
+    at blockDim blockIdx blocks compute_t cpu data_of device div_ceil element fill_pointers first gpu host i inverse_rms
+    kjit launch leading left_half math maybe_unused numel params right_half row row_size row_total rsqrt run scalar_t
+    shape sizes std summed term threadIdx threads widen
 
-    GatherSizes In Index LaunchKernel Mut MutPerRow Optional OptionalIn OptionalPerColumn OptionalPerRow Out OutPerRow
-    OutTable PerColumn PerRow RowSizes ScatterSizes SymbolicDevice SymbolicShape SymbolicSize StringView T Table
-    TensorListView TensorMatcher TensorView U kBlock kDLCPU kDLCUDA kDevice kMaxTensors
+    LaunchKernel Optional SymbolicDevice SymbolicShape SymbolicSize StringView T TensorListView TensorMatcher TensorView
+    U kBlock kDLCPU kDLCUDA kDevice kMaxTensors
 
     KJIT_EDITOR_CHECKS KJIT_MATH
     """
@@ -78,6 +78,22 @@ PYTHON_NAMES = WRAPPER_NAMES | _words(
 """Names in a wrapper, a test or a benchmark where the op itself is in scope."""
 
 
+HEADERS = Path(__file__).parent.parent / "include" / "kjit"
+
+
+def types_in(headers: Iterable[Path]) -> frozenset[str]:
+    """The types that headers define."""
+    types = re.compile(r"^(?:class|struct|enum class|using) (?:alignas\(.*\) )?([A-Z][A-Za-z]+)\b", re.MULTILINE)
+    return frozenset(name for header in headers for name in types.findall(header.read_text()))
+
+
+@cache
+def _pattern_names() -> frozenset[str]:
+    """The functions and types of the headers of patterns."""
+    headers = list((HEADERS / "patterns").glob("*.h"))
+    return types_in(headers).union(header.stem for header in headers)
+
+
 class Problem(NamedTuple):
     """A mistake in a part of a signature, and its remedy."""
 
@@ -99,7 +115,7 @@ def parameter_problem(name: str, *, dimension: bool = False) -> Problem | None:
 def is_used_in_code(name: str) -> bool:
     """Whether generated code uses that name where parameters are in scope."""
     names = CPP_NAMES | _PLAIN_MACROS | WRAPPER_NAMES | REFERENCE_NAMES
-    return name in names or re.fullmatch(r"dtype_\w+", name) is not None
+    return name in names or name in _pattern_names() or re.fullmatch(r"dtype_\w+", name) is not None
 
 
 def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
@@ -112,9 +128,6 @@ def free_name(name: str, taken: Collection[str], *, suffix: str = "") -> str:
     return next(near for near in names if near not in taken and parameter_problem(near) is None)
 
 
-AMBIGUOUS = "'l' looks like the digit 1, which ruff rejects."
-
-
 def _why_no_parameter(name: str, dimension: bool) -> str | None:
     what = "a dimension" if dimension else "a parameter"
     reason = why_no_identifier(name, what, MAX_PARAMETER_LENGTH)
@@ -122,8 +135,6 @@ def _why_no_parameter(name: str, dimension: bool) -> str | None:
         return reason
     if not dimension and name != name.lower():
         return f"'{name}' has capital letters, which name dimensions and dtypes; a parameter has none."
-    if not dimension and name == "l":
-        return AMBIGUOUS
     if is_used_in_code(name):
         return f"{what} named '{name}' would hide a name that the op's code uses."
     return None

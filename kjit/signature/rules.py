@@ -87,7 +87,10 @@ def _check_sizes(signature: Signature, tensor: Tensor, constants: dict[str, Scal
         unknown = [word for word in dict.fromkeys(words) if word not in known]
         if unknown:
             reason = f"'{dimension}' of '{tensor.name}' is unknown: no required input has {' and '.join(unknown)}."
-            raise signature.error(tensor, reason, f"what inputs have: {', '.join(sorted(known))}; for others {BY_HAND}")
+            has = (
+                f"what inputs have: {', '.join(sorted(known))}; for others" if known else "give an input this size, or"
+            )
+            raise signature.error(tensor, reason, f"{has} {BY_HAND}")
         for constant in (constants[word] for word in words if word in constants and isinstance(dimension, Size)):
             if isinstance(constant.default, int) and constant.default < 1:
                 reason = f"'{constant.name}' is part of the size '{dimension}', and {constant.default} is not a size."

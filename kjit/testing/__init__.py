@@ -69,7 +69,7 @@ class Tolerances(TypedDict):
     atol: float
 
 
-def tolerances(dtype: torch.dtype, *sources: torch.dtype) -> Tolerances:
+def tolerances(dtype: torch.dtype, *sources: torch.dtype, length: int = 1) -> Tolerances:
     """Tolerances, for results of `dtype`, of a kernel that computes in fp32 and rounds once.
 
         torch.testing.assert_close(actual, expected, **kjit.testing.tolerances(torch.bfloat16))
@@ -84,6 +84,8 @@ def tolerances(dtype: torch.dtype, *sources: torch.dtype) -> Tolerances:
     Args:
         dtype: the dtype of the result.
         sources: the dtypes that it was computed from.
+        length: the number of values that each result is a sum of, such as the inner size of a matrix product: the error
+            of a sum in fp32 grows with it.
 
     Returns: `rtol` and `atol` for `torch.testing.assert_close`.
 
@@ -107,6 +109,11 @@ def tolerances(dtype: torch.dtype, *sources: torch.dtype) -> Tolerances:
         torch.float32: (1.3e-6, 1e-5),
         torch.float64: (1e-7, 1e-7),
     }[dtype]
+    if dtype != torch.float64:
+        # Of one sum after another: signed terms, with partial sums of up to sqrt(length); and terms of one sign. What
+        # is longer is summed in parts.
+        length, eps = min(length, _LONGEST_SUM), torch.finfo(torch.float32).eps
+        rtol, atol = max(rtol, eps * length**0.5), max(atol, eps * length)
     return {"rtol": rtol, "atol": atol}
 
 
@@ -216,6 +223,8 @@ def gpu_memory() -> Iterator[Callable[[int], None]]:
         yield require
         torch.cuda.empty_cache()
 
+
+_LONGEST_SUM = 8192
 
 _ELEMENTS = (2, 4, 8, 16, 32, 512, 1024, 2048, 4096, 32768)
 _ROW_LENGTHS = (2, 4, 8, 16, 64, 256, 512, 1024, 4096, 8192)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pytest
 import torch
 
 from kjit.runtime.op_call import each_tensor
-from kjit.testing import UnwrittenError, tolerances
+from kjit.testing import Tolerances, UnwrittenError, tolerances
 from kjit.testing.tensors import Inputs, map_tensors
 
 if TYPE_CHECKING:
@@ -25,12 +27,15 @@ class Comparison:
     Attributes:
         tables: for an op that reads or writes rows by an index: the tensors with the rows.
         index: the index.
+        tolerances: the allowed differences of results, by their dtype, in place of those of `kjit.testing.tolerances`
+            for one rounding and sums as long as the sizes of an input that a result does not have.
     """
 
     op: ClassVar[TorchOp[..., Any]]
     reference: ClassVar[Callable[..., Any]]
     tables: ClassVar[Sequence[str]] = ()
     index: ClassVar[str | None] = None
+    tolerances: ClassVar[Mapping[torch.dtype, Tolerances]] = {}
 
     # From the op's signature: names of tensors, and of lists of them.
     given: ClassVar[list[str]]
@@ -95,9 +100,19 @@ class Comparison:
     def check(cls, actual: Results, expected: Results, inputs: Inputs) -> None:
         """Compare results with those of `expect`, rounded to the same dtypes."""
         assert len(actual) == len(expected), f"the reference gives {len(expected)} results, and the op {len(actual)}"
-        sources = [tensor.dtype for _, tensor in cls._given(inputs)]
+        sources = dict(cls._given(inputs))
         for one_actual, one_expected in zip(actual, expected, strict=True):
-            _check_one(one_actual, one_expected, sources)
+            _check_one(one_actual, one_expected, cls.limits(one_actual, sources))
+
+    @classmethod
+    def limits(cls, result: torch.Tensor, sources: Mapping[str, torch.Tensor]) -> Tolerances:
+        """The allowed difference of a result computed from `sources`; of integers, before they are truncated."""
+        if result.dtype in cls.tolerances:
+            return cls.tolerances[result.dtype]
+        summed = [_reduced(tensor, result) for name, tensor in sources.items() if name not in cls.tables]
+        dtype = result.dtype if result.is_floating_point() else torch.float32
+        dtypes = (tensor.dtype for tensor in sources.values())
+        return tolerances(dtype, *dtypes, length=max(summed, default=1))
 
     @classmethod
     def _given(cls, inputs: Inputs) -> Iterator[tuple[str, torch.Tensor]]:
@@ -144,20 +159,24 @@ def _wide(value: torch.Tensor) -> torch.Tensor:
     return value.to(dtype, copy=True)
 
 
-def _check_one(actual: torch.Tensor, expected: torch.Tensor, sources: Sequence[torch.dtype]) -> None:
-    """Compare one result with the expected one, computed in the widest dtypes from tensors of the dtypes `sources`."""
+def _reduced(source: torch.Tensor, result: torch.Tensor) -> int:
+    """The product of the sizes of `source` that `result` does not have: the number of values that each is a sum of."""
+    return math.prod((Counter(source.shape) - Counter(result.shape)).elements())
+
+
+def _check_one(actual: torch.Tensor, expected: torch.Tensor, limits: Tolerances) -> None:
+    """Compare one result with the expected one, computed in the widest dtypes."""
     if is_fp8(actual.dtype):
         # Values that are too large become the largest number in a kernel, and nan in PyTorch.
         info = torch.finfo(actual.dtype)
         expected = expected.float().clamp(info.min, info.max)
-    if expected.is_floating_point() and not actual.is_floating_point():
-        # When truncating close to an integer, both neighbours are right.
-        limits = tolerances(torch.float32)
-        margin = limits["atol"] + limits["rtol"] * expected.abs()
-        low, high = ((expected + d).to(actual.dtype) for d in (-margin, margin))
-        expected = torch.where(actual == low, low, actual.clamp(low, high))
-    # A float64 computed from narrower floats has their precision.
-    limits = tolerances(actual.dtype, *sources)
+    if not actual.is_floating_point():
+        if expected.is_floating_point():
+            # When truncating close to an integer, both neighbours are right.
+            margin = limits["atol"] + limits["rtol"] * expected.abs()
+            low, high = ((expected + d).to(actual.dtype) for d in (-margin, margin))
+            expected = torch.where(actual == low, low, actual.clamp(low, high))
+        limits = {"rtol": 0.0, "atol": 0.0}
     actual, expected = actual.double(), expected.to(actual.dtype).double()
     # assert_close reports where they differ, but the imports of its first call take longer than most tests.
     if actual.shape != expected.shape or not torch.allclose(actual, expected, equal_nan=True, **limits):

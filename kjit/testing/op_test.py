@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import itertools
@@ -14,6 +15,7 @@ import torch
 from kjit import env
 from kjit.errors import KjitError, ToolchainError
 from kjit.runtime.op_call import each_tensor
+from kjit.runtime.torch_op import has_gradient
 from kjit.spec import Side, Spec, Target, Variant
 from kjit.testing import Kernels, UnwrittenError, device_of, device_parameters, gpu_memory
 from kjit.testing.comparison import Comparison, arguments_of, is_fp8, registered
@@ -22,6 +24,7 @@ from kjit.testing.tensors import (
     all_alike,
     change_tensor,
     get_tensor,
+    guarded,
     map_tensors,
     shifted,
     with_gaps,
@@ -73,6 +76,7 @@ class OpTest(Comparison):
         shape: the shape for tests in which it does not matter.
         shapes: the shapes for comparisons of results.
         aligned_shape: a shape for which each tensor is a whole number of vectors; None: `shape`.
+        values: parameters that are no tensors, each with a further value for which results are compared.
         strided: tensors that may have gaps between their rows, and, unless written to, rows that share memory.
         in_place: an input, and the output that may be the same tensor.
         any_rank: tensors for which an additional dimension is not an error.
@@ -101,6 +105,7 @@ class OpTest(Comparison):
     huge_axis: ClassVar[int] = 0
     huge_inputs: ClassVar[Sequence[str] | None] = None
     kernels: ClassVar[Kernels | None] = None
+    values: ClassVar[Sequence[tuple[str, Any]]] = ()
 
     words: ClassVar[list[str]]
 
@@ -139,6 +144,9 @@ class OpTest(Comparison):
             "test_takes_rows_that_share_memory": set(cls.strided) - set(cls.mutated),
             "test_refuses_to_write_to_rows_that_share_memory": set(cls.strided) & set(cls.mutated),
             "test_refuses_a_list_without_tensors": cls.lists,
+            "test_agrees_with_pytorch_for_other_values": cls.values,
+            "test_gradients_agree_with_pytorch": has_gradient(cls.op),
+            "test_refuses_to_lose_a_gradient": not has_gradient(cls.op),
             "test_writes_to_the_output_that_it_is_given": cls.outputs,
             "test_the_output_may_be_an_input": cls.in_place,
             "test_what_is_absent_counts_as_zeros": cls.optional and cls.absent_as_zeros,
@@ -187,6 +195,19 @@ class OpTest(Comparison):
         outputs = zip(cls.outputs, cls.run(copies), strict=False)
         return inputs | {name: torch.empty_like(output) for name, output in outputs}
 
+    @classmethod
+    def bytes_moved(cls, shape: tuple[int, ...], *dtypes: torch.dtype) -> int:
+        """The bytes that a call with arguments for `shape` reads and writes: of tables the rows that the index chooses,
+        of what is changed in place both."""
+        inputs = cls.inputs(shape, *dtypes, "meta")  # nothing is allocated
+        written = cls._results(cls.op.op(**inputs) if cls.outputs else (), inputs)
+        tables = [inputs[name] for name in cls.tables]
+        rows = inputs[cls.index].numel() if cls.index else 0
+        read = [tensor for name, tensor in cls._given(inputs) if name not in cls.tables]
+        others = [tensor for tensor in written if not any(tensor is table for table in tables)]
+        in_tables = sum(rows * table[0].numel() * table.itemsize for table in tables)
+        return in_tables + sum(tensor.numel() * tensor.itemsize for tensor in (*read, *others))
+
     # Which tests there are.
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -200,6 +221,8 @@ class OpTest(Comparison):
         if "name" in metafunc.fixturenames:
             names: Callable[[type[OpTest]], list[str]] = metafunc.function.__dict__["names"]
             metafunc.parametrize("name", names(cls))
+        if "value" in metafunc.fixturenames:
+            metafunc.parametrize("value", cls.values, ids=[f"{name}={value}" for name, value in cls.values])
         if "spec" in metafunc.fixturenames:
             metafunc.parametrize("spec", cls.module.specs(), ids=lambda spec: spec.label)
         if "device" in metafunc.fixturenames:
@@ -227,7 +250,55 @@ class OpTest(Comparison):
     def test_agrees_with_pytorch(self, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...], device: str) -> None:
         inputs = self.make(device, shape=shape, dtypes=dtypes)
         expected = self.expect(inputs)
+        with _filled_memory():
+            actual = self.run(inputs)
+        self.check(actual, expected, inputs)
+
+    def test_agrees_with_pytorch_for_other_values(self, value: tuple[str, Any], device: str) -> None:
+        inputs = self.make(device) | dict([value])
+        expected = self.expect(inputs)
         self.check(self.run(inputs), expected, inputs)
+
+    def test_writes_nothing_beside_its_tensors(self, device: str) -> None:
+        inputs = self.with_outputs(self.make(device))
+        guards: dict[str, Callable[[], bool]] = {}
+
+        def guard(tensor: torch.Tensor, name: str) -> torch.Tensor:
+            copy, guards[name] = guarded(tensor)
+            return copy
+
+        for name in self._tensors():
+            if name.partition("[")[0] in (*self.outputs, *self.mutated):
+                change_tensor(inputs, name, functools.partial(guard, name=name))
+        self.run(inputs)
+        written = [name for name, is_intact in guards.items() if not is_intact()]
+        assert not written, f"the op writes to memory before or after {' and '.join(written)}"
+
+    def test_gradients_agree_with_pytorch(self, dtypes: tuple[torch.dtype, ...], device: str) -> None:
+        inputs = self.make(device, dtypes=dtypes)
+        leaves = {name: tensor for name, tensor in self._given(inputs) if tensor.is_floating_point()}
+        for tensor in leaves.values():
+            tensor.requires_grad_()
+        expected = [result for result in self.expect(inputs) if result.is_floating_point()]
+        results = [result for result in self.run(inputs) if result.is_floating_point()]
+        weights = [torch.randn_like(result) for result in results]
+        sources = dict(self._given(inputs)) | {str(at): weight for at, weight in enumerate(weights)}
+        wide = [weight.to(result.dtype) for weight, result in zip(weights, expected, strict=True)]
+        tensors = list(leaves.values())
+        right = torch.autograd.grad(expected, tensors, wide, allow_unused=True)
+        for (name, leaf), gradient, wanted in zip(
+            leaves.items(), torch.autograd.grad(results, tensors, weights, allow_unused=True), right, strict=True
+        ):
+            zeros = torch.zeros_like(leaf)
+            limits = self.limits(leaf, sources)
+            # What is subtracted has been rounded, too.
+            limits["atol"] = max(limits["atol"], limits["rtol"])
+            torch.testing.assert_close(
+                zeros if gradient is None else gradient,
+                zeros if wanted is None else wanted,
+                **limits,
+                msg=functools.partial("the gradient of '{}': {}".format, name),
+            )
 
     @pytest.mark.parametrize("offsets", [(1,), (3,), (0, 1), (1, 0)], ids=str)
     def test_takes_tensors_that_are_not_aligned(
@@ -501,6 +572,17 @@ class OpTest(Comparison):
         artifact = ensure_built(Variant(spec.only("cuda"), Target.cuda("9.0a")))
         if self.kernels is not None:
             self.kernels.check(artifact)
+
+
+@contextlib.contextmanager
+def _filled_memory() -> Iterator[None]:
+    """A context in which new tensors have NaN or the largest number in them: what is not written is noticed."""
+    was, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was, warn_only=warned)
 
 
 def _may_raise(function: Any, error: type[Exception]) -> bool:

@@ -47,6 +47,24 @@ def shifted(tensor: torch.Tensor, offset: int) -> torch.Tensor:
     return memory[offset:].view(tensor.shape).copy_(tensor)
 
 
+_GUARD = 256
+"""The bytes beside a guarded tensor on each side; tensors stay aligned."""
+
+
+def guarded(tensor: torch.Tensor) -> tuple[torch.Tensor, Callable[[], bool]]:
+    """A copy between bytes of which another function says whether they are unchanged."""
+    nbytes = tensor.numel() * tensor.itemsize
+    memory = torch.randint(0, 256, (nbytes + 2 * _GUARD,), dtype=torch.uint8, device=tensor.device)
+    before = memory.clone()
+    copy = memory[_GUARD : _GUARD + nbytes].view(tensor.dtype).view(tensor.shape)
+    copy.copy_(tensor)
+
+    def is_intact() -> bool:
+        return all(torch.equal(memory[part], before[part]) for part in (slice(_GUARD), slice(_GUARD + nbytes, None)))
+
+    return copy, is_intact
+
+
 def with_gaps(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that is a slice of a larger tensor, such as the heads of one projection."""
     memory = tensor.new_zeros([*tensor.shape[:-1], 2, tensor.shape[-1]])

@@ -193,7 +193,7 @@ class TestBundle:
         done = kjit("build", "other", "--out", "ship")
         level = cpu.levels()[0].name
         assert f"kept from before: answer<1> cpu:{level}, answer<2> cpu:{level}" in done.stderr
-        ops = [module["op"] for module in json.loads((project / "ship" / "index.json").read_text())["modules"]]
+        ops = [each["op"] for each in json.loads((project / "ship" / "index.json").read_text())["libraries"]]
         assert sorted(set(ops)) == ["answer", "other"]
         header = project / "csrc" / "other.h"
         header.write_text("#define ANSWER 7\n")
@@ -202,10 +202,16 @@ class TestBundle:
         assert "would be replaced: other" in asked.stderr
         assert "replaced: other" in kjit("build", "other", "--out", "ship").stderr
         done = kjit("build", "answer", "--out", "ship", "--only", "--json")
-        assert json.loads(done.stdout)["change"]["others"][0].startswith("other")
+        assert json.loads(done.stdout)["change"]["removed"][0].startswith("other")
         assert "removed (--only): other" in done.stderr
-        ops = [module["op"] for module in json.loads((project / "ship" / "index.json").read_text())["modules"]]
+        ops = [each["op"] for each in json.loads((project / "ship" / "index.json").read_text())["libraries"]]
         assert set(ops) == {"answer"}
+
+    def test_a_dry_run_writes_nothing(self, kjit: Kjit, project: Path) -> None:
+        done = kjit("build", "--out", "ship", "--dry-run")
+        assert done.returncode == 0
+        assert set(states(done).values()) == {"stale"}
+        assert not (project / "ship").exists()
 
     def test_a_folder_with_something_else_in_it_is_refused_before_anything_is_compiled(
         self, kjit: Kjit, cache_dir: Path

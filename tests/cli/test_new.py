@@ -67,6 +67,7 @@ def test_an_op_that_exists_needs_force(kjit_new: Run, tmp_path: Path) -> None:
         (["f", "x T[N]"], "expected ':'"),
         (["f", "x: T[N], w: T[M] -> out: T[N]"], "one shape"),
         (["f", "--pattern", "scater"], "no pattern 'scater'"),
+        (["f", "--pattern", "gemm"], "--pattern custom"),
         (["f", "--device", "tpu"], "'tpu' is none of cuda and cpu"),
         (["f", "--dtypes", "fp7"], "'fp7' is not a dtype"),
     ],

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import elementwise
 import pytest
 from elementwise import HALVES, MIXES, NEGATED, OFFSETS, SHAPES, SIZES, check_halves, check_mix, check_negate
 from forked import Forks
 
 from kjit import env
 
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Callable[[str], Any]) -> Any:
-    return load_cpp("elementwise_cases")
+CASES = "elementwise_cases"
+EXPORTS = elementwise.EXPORTS
 
 
 @pytest.mark.parametrize("absent", [False, True])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import gathering
 import pytest
 from gathering import LOOK_UPS, OFFSETS, SHAPES, check_look_up
 
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Callable[[str], Any]) -> Any:
-    return load_cpp("gather_cases")
+CASES = "gather_cases"
+EXPORTS = gathering.EXPORTS
 
 
 @pytest.mark.parametrize("absent", [False, True])

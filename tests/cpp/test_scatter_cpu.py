@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+import scattering
 from scattering import OFFSETS, SHAPES, STORES, check_duplicates, check_store
 
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Callable[[str], Any]) -> Any:
-    return load_cpp("scatter_cases")
+CASES = "scatter_cases"
+EXPORTS = scattering.EXPORTS
 
 
 @pytest.mark.parametrize("absent", [False, True])

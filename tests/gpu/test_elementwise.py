@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+import elementwise
 import pytest
-from elementwise import EXPORTS, HALVES, MIXES, NEGATED, OFFSETS, SHAPES, SIZES, check_halves, check_mix, check_negate
-from machine import DEVICE, QUICKLY
+from elementwise import HALVES, MIXES, NEGATED, OFFSETS, SHAPES, SIZES, check_halves, check_mix, check_negate
+from machine import DEVICE
 
-import kjit
-
-CASES = Path(__file__).parent / "elementwise_cases.cuh"
-
-
-@pytest.fixture(scope="module")
-def module() -> Any:
-    return kjit.load_jit(
-        "elementwise_cases",
-        cuda_files=[CASES],
-        cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=list(QUICKLY),
-    )
+CASES = "elementwise_cases"
+EXPORTS = elementwise.EXPORTS
 
 
 @pytest.mark.parametrize("absent", [False, True])

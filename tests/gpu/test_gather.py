@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+import gathering
 import pytest
 import torch
-from gathering import EXPORTS, LOOK_UPS, OFFSETS, SHAPES, check_look_up
-from machine import DEVICE, QUICKLY
+from gathering import LOOK_UPS, OFFSETS, SHAPES, check_look_up
+from machine import DEVICE
 
-import kjit
-
-CASES = Path(__file__).parent / "gather_cases.cuh"
-
-
-@pytest.fixture(scope="module")
-def module() -> Any:
-    return kjit.load_jit(
-        "gather_cases",
-        cuda_files=[CASES],
-        cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=list(QUICKLY),
-    )
+CASES = "gather_cases"
+EXPORTS = gathering.EXPORTS
 
 
 @pytest.mark.parametrize("absent", [False, True])

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from machine import DEVICE, QUICKLY
-from scattering import EXPORTS, OFFSETS, SHAPES, STORES, check_duplicates, check_store
+import scattering
+from machine import DEVICE
+from scattering import OFFSETS, SHAPES, STORES, check_duplicates, check_store
 
-import kjit
-
-CASES = Path(__file__).parent / "scatter_cases.cuh"
-
-
-@pytest.fixture(scope="module")
-def module() -> Any:
-    return kjit.load_jit(
-        "scatter_cases",
-        cuda_files=[CASES],
-        cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=list(QUICKLY),
-    )
+CASES = "scatter_cases"
+EXPORTS = scattering.EXPORTS
 
 
 @pytest.mark.parametrize("absent", [False, True])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from forked import Forks
 
 import kjit
 from kjit import env
@@ -225,23 +223,6 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(
         make_op()
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("KJIT_RECORD_EVERY", "0", "not a number of calls"),
-        ("KJIT_RECORD_EVERY", "many", "not a number of calls"),
-        ("KJIT_RECORD_MAX_SIZE", "much", "KJIT_RECORD_MAX_SIZE is 'much', which is not a size"),
-    ],
-)
-def test_a_variable_that_means_nothing_is_an_error(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
-) -> None:
-    del folder
-    monkeypatch.setenv(name, value)
-    with pytest.raises(kjit.UsageError, match=message):
-        make_op()
-
-
 class TestKinds:
     def test_what_a_compiled_graph_calls_is_recorded_too(self, folder: Path) -> None:
         op = make_op()
@@ -313,22 +294,6 @@ class TestMany:
         assert "are recorded: " in caplog.text and "They are still made." in caplog.text
         del folder
 
-    def test_threads_write_each_call_once(self, folder: Path) -> None:
-        op = make_op()
-        inputs = [torch.ones(size) for size in range(1, 9)]
-
-        def call_all() -> None:
-            for x in inputs:
-                op(x)
-
-        threads = [threading.Thread(target=call_all) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(files(folder)) == 8
-        assert all(json.loads(file.read_text())["kind"] == "op" for file in files(folder))
-
     def test_processes_that_write_the_same_at_once_leave_whole_files(self, folder: Path) -> None:
         op = make_op()
         inputs = [torch.ones(size, 2) for size in range(1, 30)]
@@ -351,8 +316,3 @@ def test_where_nothing_is_recorded_the_kernel_is_called_as_it_would_be(monkeypat
     monkeypatch.delenv("KJIT_RECORD", raising=False)
     op = make_op()
     assert op.__globals__["_kjit_function"] is op.__wrapped__
-
-
-def test_a_process_that_records_nothing_does_not_import_the_recorder(forked: Forks) -> None:
-    done = forked.run("import sys, kjit.ops.norm\nprint('kjit.runtime.recording' in sys.modules)", KJIT_RECORD="")
-    assert (done.stdout, done.stderr) == ("False\n", "")

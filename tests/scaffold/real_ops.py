@@ -91,12 +91,13 @@ REAL = [
 
     return turned(q), turned(k)
 """,
-        edits=(("int64_t threads = ", "int64_t threads = params.N * (params.HQ + params.HK) * params.R + "),),
+        edits=(("div_ceil(", "div_ceil(params.N * (params.HQ + params.HK) * params.R + "),),
         inputs=(
             (
                 "kjit.testing.random_tensor((n,), torch.int64, device)",
                 "torch.randint(p, (n,), dtype=torch.int64, device=device)",
             ),
+            ("        (3, 5, 2, 7, 0),\n", ""),
         ),
     ),
     RealOp(
@@ -166,7 +167,7 @@ REAL = [
     weights, experts = gates.topk(k, -1)
     return weights, experts
 """,
-        inputs=(("(1, 1)", "(1, 2)"),),
+        inputs=(("(1, 1)", "(1, 2)"), (" (3, 0),", "")),
     ),
     RealOp(
         Op(
@@ -211,6 +212,7 @@ REAL = [
                 "kjit.testing.random_tensor((n,), torch.int64, device)",
                 "torch.randint(m, (n,), dtype=torch.int64, device=device)",
             ),
+            ("        (3, 5, 0),\n", ""),
         ),
     ),
 ]

@@ -6,6 +6,7 @@ import ast
 import re
 
 import pytest
+from matrix import CUSTOM, OPS
 from signatures import signature_for
 
 from kjit.dtypes import DType
@@ -14,31 +15,10 @@ from kjit.scaffold.patterns import PATTERNS, check_signature
 from kjit.signature.parser import parse_signature
 from kjit.signature.signature import Signature
 
-SIGNATURES = {
-    "elementwise": [
-        "x: bf16[N] -> out: float8_e4m3[N]",
-        "x: T[N], y: U[N] -> out: U[N]",
-        "x: T[N], y: T[N] -> out: T[N]",
-        "x: mut T[N], y: Optional T[N] = None -> out: T[N]",
-        "x: int32[N] -> out: bool[N]",
-        "x: int8[N], y: T[N] -> out: T[N]",
-    ],
-    "rowwise": ["x: T[B, D], scale: float32[B] -> out: float32[B]", "x: T[B, D], weight: T[D] -> out: T[B, D]"],
-    "gather": [
-        "src: T[M, D], index: int64[N] -> out: T[N, D]",
-        "src: T[M, D], more: T[M, D], index: int64[N], bias: T[N, D] -> out: T[N, D]",
-        "src: int8[M], index: int64[N] -> out: int8[N]",
-    ],
-    "scatter": [
-        "table: mut T[M, D], index: int64[N], x: T[N, D]",
-        "k_cache: mut T[M], v_cache: mut T[M], index: int32[N], k: T[N], v: float32[N]",
-    ],
-}
-
 
 def cases() -> list[tuple[str, str]]:
     made = [(pattern, str(signature_for(pattern, number))) for pattern in PATTERNS for number in range(60)]
-    return made + [(pattern, text) for pattern, texts in SIGNATURES.items() for text in texts]
+    return made + [(op.pattern, op.signature or PATTERNS[op.pattern].signature) for op in [*OPS, *CUSTOM]]
 
 
 @pytest.fixture(scope="module")

@@ -151,16 +151,6 @@ def variants_of(root: Path, op: str, target: Target) -> list[Variant]:
     return declared_in(vars(module))[0].variants([target])
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A project whose package has a name of its own, so that several tests can import theirs."""
-    package = f"kernels_{re.sub(r'[^a-z0-9]', '_', tmp_path.name.lower())}"
-    (tmp_path / "pyproject.toml").write_text(
-        f'[tool.kjit]\npackage = "{package}"\n\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
-    )
-    return tmp_path
-
-
 def random_ops(pattern: str, numbers: Iterable[int]) -> list[Op]:
     """Ops with the signatures of these numbers."""
     return [Op(f"op{number}", str(signature_for(pattern, number)), pattern=pattern) for number in numbers]
@@ -442,55 +432,26 @@ def test_changed_math_is_noticed_and_passes_with_the_same_change_of_the_referenc
     assert re.search(r"\d+ failed, \d+ passed", done.stdout)
 
 
-# Names that begin with a `q_` are the user's; every other name in the output is the templates'.
-ELEMENT_SENTINELS = [
-    "q_x: T[...], q_a: float = 2.0, q_m: Optional T[...] = None -> q_out: T[...]",
-    "q_x: mut T[Q_N, Q_D], q_y: U[Q_N, Q_D], q_k: const int = 1, q_a: float = 1.0, q_n: int = 1, q_b: bool = True",
-    "q_x: T[...], q_y: float32[...], q_c: const bool = True -> q_out: T[...], q_more: bool[...]",
-    "q_x: fp8_e4m3[4, 8] -> q_out: float64[4, 8]",
-    "q_a_long_name_of_28_letters_: mut T[Q_N, 8], q_another_name_28_letters_: mut T[Q_N, 8]",
-]
-SENTINELS = {
-    "elementwise": [*ELEMENT_SENTINELS, "q_a_long_name_of_28_letters_: T[..., 2*Q_D] -> q_out: T[..., Q_D]"],
-    "minimal": ELEMENT_SENTINELS,
-    "rowwise": [
-        "q_x: T[Q_N, Q_D], q_w: T[Q_D], q_e: float = 2.0, q_m: Optional T[Q_N, Q_D] = None -> q_out: T[Q_N, Q_D]",
-        "q_x: mut T[..., Q_D], q_y: U[Q_D], q_s: float32[...], q_k: const int = 1, q_n: int = 1 -> q_r: int32[...]",
-        "q_x: T[Q_N, 8], q_w: Optional T[8] = None, q_c: bool = True -> q_out: T[Q_N]",
-        "q_x: fp8_e4m3[4, 8] -> q_out: float64[4, 8]",
-    ],
-    "gather": [
-        "q_x: T[Q_M, Q_D], q_i: int64[Q_N], q_w: Optional T[Q_D] = None -> q_out: T[Q_N, Q_D]",
-        "q_x: T[8, Q_D], q_i: int32[...], q_s: float32[...], q_y: mut T[..., Q_D], q_c: const bool, q_a: float = 1.0",
-        "q_x: fp8_e4m3[Q_M], q_i: int64[Q_N] -> q_out: fp8_e4m3[Q_N], q_more: bool[Q_N]",
-    ],
-    "custom": [
-        "q_x: mut T[Q_N, Q_D], q_i: int64[...], q_w: Optional T[Q_P] = None, q_c: const bool = True",
-        "q_x: T[..., Q_D], q_a: float = 1.0, q_k: int = 3 -> q_out: T[..., 3]",
-        "q_x: fp8_e4m3[Q_N], q_y: bool[] -> q_out: float64[], q_more: bf16[2, Q_N]",
-        "q_x: list[T[Q_N]], q_y: mut list[T[Q_N]], q_z: mut T[Q_N, 2*Q_D] strided, q_t: str, q_m: Optional str = None",
-    ],
-    "scatter": [
-        "q_t: mut T[Q_M, Q_D], q_i: int64[Q_N], q_x: T[Q_N, Q_D], q_w: Optional T[Q_D] = None",
-        "q_t: mut U[Q_M, 8], q_s: mut T[Q_M, 8], q_i: int32[...], q_x: T[..., 8], q_y: U[..., 8], q_a: float = 1.0",
-        "q_t: mut fp8_e4m3[Q_M], q_i: int64[Q_N], q_x: bf16[Q_N], q_c: const bool, q_g: float32[Q_N]",
-    ],
-}
+def with_marked_names(text: str) -> str:
+    """A signature whose parameters begin with `q_`, and its dimensions with `Q_`: other names are the templates'."""
+    signature = parse_signature(text)
+    text = re.sub(rf"\b({'|'.join(signature.dimensions) or '-'})\b", r"Q_\1", text)
+    text = re.sub(r'"(\w+)"', r'"q_\1"', text)
+    names = [parameter.name for parameter in (*signature.parameters, *signature.outputs)]
+    return re.sub(rf"\b({'|'.join(names)})\b(?!\")", r"q_\1", text)
 
 
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, str]]:
-    """Every file that is written for the sentinels, with its text."""
+    """Every file of the ops of the matrix, with marked names, and its text."""
     root = tmp_path_factory.mktemp("rendered")
-    return [
-        (file.path, file.text)
-        for pattern in PATTERNS
-        for signature in SENTINELS[pattern]
-        for devices in ("cuda", "cpu", "cuda,cpu")
-        for file in scaffold_op(
-            "q_op", signature, pattern=pattern, devices=parse_devices(devices), start=root
-        ).files.files
-    ]
+    texts = []
+    for op in [*OPS, *RARE, *CUSTOM]:
+        signature = with_marked_names(op.signature or PATTERNS[op.pattern].signature)
+        for devices in ("cuda", "cpu", "cuda,cpu"):
+            scaffold = scaffold_op("q_op", signature, pattern=op.pattern, devices=parse_devices(devices), start=root)
+            texts += [(file.path, file.text) for file in scaffold.files.files]
+    return texts
 
 
 def is_users(name: str) -> bool:

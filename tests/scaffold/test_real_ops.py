@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,16 +11,11 @@ import torch
 from forked import Forks
 from real_ops import REAL, RealOp
 
-PACKAGE = "real_kernels"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "pyproject.toml").write_text(
-        f'[tool.kjit]\npackage = "{PACKAGE}"\n\n[tool.pytest.ini_options]\npythonpath = ["."]\n'
-    )
-    return tmp_path
-
+from kjit.engine.miss import ensure_built
+from kjit.project import find_project
+from kjit.runtime.declared import declared_in
+from kjit.spec import Target
+from kjit.testing import Kernels
 
 CHOSEN = ("quantise_groups", "top_k", "gather_layers_")
 """With sizes that follow from others, a list of tensors, and two of the patterns."""
@@ -39,7 +32,7 @@ def test_with_their_math_they_pass_their_tests(
     project: Path, ops: Sequence[RealOp], forked: Forks, quick_simulator: list[str]
 ) -> None:
     for real in ops:
-        real.write(project, PACKAGE)
+        real.write(project, find_project(project).package)
     options = ["-q", "-rf", "-p", "no:cacheprovider", *quick_simulator, "-k", "not compile and not torch_library"]
     simulated = {} if torch.cuda.is_available() else {"KJIT_SIM": "1"}
     done = forked.pytest(*options, cwd=project, **simulated)
@@ -52,10 +45,9 @@ def test_with_their_math_they_pass_their_tests(
 
 @pytest.mark.nvcc
 @pytest.mark.nightly
-def test_nvcc_builds_all_of_them(project: Path) -> None:
-    for real in REAL:
-        real.write(project, PACKAGE)
-    command = [sys.executable, "-m", "kjit", "build", "--target", "cuda", "--arch", "9.0a"]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "warning" not in done.stdout + done.stderr
+@pytest.mark.parametrize("real", REAL, ids=lambda real: real.op.name)
+def test_none_spills_registers(project: Path, real: RealOp) -> None:
+    real.write(project, find_project(project).package)
+    module = declared_in(vars(find_project(project).import_wrapper(real.op.name)))[0]
+    for variant in module.variants([Target.cuda(arch) for arch in ("8.0", "9.0a", "10.0a")]):
+        Kernels().check(ensure_built(variant))

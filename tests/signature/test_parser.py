@@ -185,6 +185,7 @@ def test_the_cause_comes_first_and_the_caret_is_at_its_place(text: str, caret_at
         ("x: mut T[N], y: mut T[N] = None", "y: mut T[N]"),
         ("x: mut T[N] -> None", "leave '-> None' out"),
         ("x: T[N] -> out: T[M*2]", "what inputs have: N"),
+        ("x: i8[4, 5] -> out: f32[N]", "give an input this size"),
         ("x: T[N] -> out: U[N]", "the dtype of an input (T)"),
         ("x: T[N]", "x: mut T[N]"),
         ("x: T[cdiv(N, 8)] -> out: T[N]", 'see "Adding a kernel by hand"'),

@@ -170,7 +170,16 @@ def write_file(path: Path | str, content: bytes) -> None:
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(being_written)
-        raise
+        # A network disk may fail to rename to a file that is in use, or after it has renamed.
+        if not _holds(path, content):
+            raise
+
+
+def _holds(path: Path | str, content: bytes) -> bool:
+    try:
+        return Path(path).read_bytes() == content
+    except OSError:
+        return False
 
 
 def subfolders(folder: Path | str | os.DirEntry[str]) -> list[os.DirEntry[str]]:

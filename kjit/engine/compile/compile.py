@@ -179,7 +179,7 @@ def _compile(
                     if refusal is not None:
                         on_refusal(refusal)
                 raise error
-            headers = headers_read(folder, steps, links)
+            headers = headers_read(folder, steps[:-1], links)  # the last one links
             if folder != staging:
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:

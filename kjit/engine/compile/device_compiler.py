@@ -9,8 +9,6 @@ prints the architectures that they support (`90`).
 
 It prints NVRTC's messages, which have nvcc's format and include ptxas' table of resources. NVRTC opens the library of
 its builtins by name and does not find it in a wheel, so that library is loaded first.
-
-Few imports: it starts once for every compiled unit.
 """
 
 from __future__ import annotations

@@ -14,20 +14,16 @@ builtins of GCC.
 runtime (`kjit_rtc/host.h`), as by nvcc; a launch in angle brackets is a call of it; device functions have no bodies.
 Text is split into tokens for that: literals, comments and line markers are no code. `NotUnderstoodError` is raised for
 a kernel or a launch that is not of a known form.
-
-Few imports: it starts twice for every compiled unit.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from kjit.cpp_text import CLOSES, LITERAL, NUMBER, Token, closing, opening, pieces, place, token_at, tokens
 from kjit.engine.compile import math_names
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _STRING = rf"(?P<string>{LITERAL})"
 _NUMBER = rf"(?P<number>{NUMBER})"
@@ -44,12 +40,14 @@ _SITE = re.compile(
     rf"{_STRING}|(?<![\w$]){_NUMBER}|^\#.*$"
     # Annotations of a deduction guide, which the C++ compiler rejects there.
     r"|(?P<guide>(?:__attribute__\(\((?:host|device)\)\)\s*)+(?=(?:explicit\s+)?\w+\s*\([^;{}]*\)\s*->))"
-    r"|(?P<annotation>__attribute__\(\((?P<space>global|device)\)\))"
+    r"|(?P<annotation>__attribute__\(\((?P<space>global|device|managed)\)\))"
     rf"|{_OF_HEAD.pattern}"
     r"|(?P<launch><<<)|(?P<end>[;{}])",
     re.MULTILINE,
 )
-_CANDIDATE = re.compile(r"\(\((?:global|device)\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<")
+_CANDIDATE = re.compile(
+    r"\(\((?:global|device|managed)\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<"
+)
 _CANDIDATE_OF_CUDA = re.compile(r"\(\(global\)\)|\(\((?:launch_bounds|cluster_dims|maxnreg|block_size)\(|<<<|\)\s*->")
 # Headers of the C library that only add checks to its functions, with builtins of GCC (_FORTIFY_SOURCE).
 _FORTIFIED = re.compile(
@@ -67,6 +65,7 @@ _FOR_HOST = re.compile(r"__attribute__\(\(host\)\)|\bconst(?:expr|eval)\b")
 _WITH_ARGUMENT = frozenset(
     ("decltype", "alignas", "__attribute__", "__attribute", "explicit", "requires", "noexcept", "typeof", "__typeof__")
 )
+_LAMBDA = re.compile(r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)", re.MULTILINE)
 # The flags of a line marker in one of CUDA's headers, or of the C library's.
 _OF_SYSTEM = " 3 4\n"
 # The flags 1 and 2 of a line marker, for the beginning and the end of an included file. NVRTC believes them, and reads
@@ -214,6 +213,11 @@ class _HostHalf:
             elif site["bounds"]:
                 self._remove_attribute(site.start())
             elif site["annotation"]:
+                if site["space"] == "managed":
+                    raise NotUnderstoodError("only nvcc registers __managed__ variables", unit, site.start())
+                bracket = unit.rfind("]", 0, site.start())
+                if not is_of_cuda and bracket >= 0 and _LAMBDA.match(unit, bracket):
+                    raise NotUnderstoodError("only nvcc compiles __device__ lambdas", unit, site.start())
                 if site["space"] == "global":
                     self._kernel(site.start())
                 elif not is_of_cuda:  # CUDA's device functions are inline
@@ -314,7 +318,7 @@ def _code(unit: str, begin: int, end: int) -> Iterator[Token]:
     return (token for token in tokens(unit, begin, end) if token.kind != "space")
 
 
-class _Function:
+class _Function(NamedTuple):
     """A function that is defined.
 
     Attributes:
@@ -327,18 +331,13 @@ class _Function:
         is_deduced: its result type is that of its body (`auto`).
     """
 
-    __slots__ = ("body", "close", "end", "is_deduced", "is_for_host", "is_member", "parameters")
-
-    def __init__(
-        self, parameters: int, close: int, body: int, end: int, is_member: bool, is_for_host: bool, is_deduced: bool
-    ) -> None:
-        self.parameters = parameters
-        self.close = close
-        self.body = body
-        self.end = end
-        self.is_member = is_member
-        self.is_for_host = is_for_host
-        self.is_deduced = is_deduced
+    parameters: int
+    close: int
+    body: int
+    end: int
+    is_member: bool
+    is_for_host: bool
+    is_deduced: bool
 
 
 def _function(unit: str, position: int) -> _Function | None:

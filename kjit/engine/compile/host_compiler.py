@@ -5,8 +5,6 @@ The build runs `main` of this file as a program:
     unit.ii unit.cut.ii unit.o folders command of the compiler...
 
 halves.py makes `unit.cut.ii` of the preprocessed `unit.ii`.
-
-Few imports: it starts once for every compiled unit.
 """
 
 from __future__ import annotations

@@ -2,20 +2,15 @@
 
 A unit is of kjit's own kind if what its own files include is kjit's, CUDA's, or one of `HEADERS`: the headers of the C
 and C++ libraries for which tests compare both compilers. It must not use what NVRTC lacks (`lacking`).
-
-Few imports: the programs of a build start once for every unit.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 from kjit.cpp_text import PROSE, pieces
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _OF_C = (
     "assert.h ctype.h errno.h float.h inttypes.h limits.h math.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h "
@@ -56,14 +51,9 @@ _FOLDED = (
 _LACKING = tuple(
     (re.compile(pattern, re.MULTILINE), reason)
     for pattern, reason in (
-        (r"__attribute__\(\(managed\)\)", "only nvcc registers __managed__ variables"),
         (
             r"\bcuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size))(?=\s*[<(])",
             "only nvcc registers the symbols that {} takes",
-        ),
-        (
-            r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)",
-            "only nvcc compiles __device__ lambdas",
         ),
         (
             rf"\b(?:{'|'.join(_OF_GCC)})\b",

@@ -5,8 +5,6 @@ NVRTC's overloads of `pow`, `round` and the like differ from those of the C and 
 all functions of these names another one, of the same length, with a dollar sign: the libraries' headers declare their
 own overloads, and the C library's functions, which have no overloads, call NVRTC's. In messages, PTX and symbols the
 names are what they were.
-
-Few imports: it starts twice for every compiled unit.
 """
 
 from __future__ import annotations

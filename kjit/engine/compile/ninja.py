@@ -1,9 +1,6 @@
 """The commands of a build, run by ninja: it schedules them, keeps their outputs apart, and ends them if it is stopped.
 
-kjit writes the ninja file itself instead of
-calling `tvm_ffi.cpp.build`, which (0.1.15) imports torch, takes the architecture and the compiler from process-wide
-environment variables, so that two architectures cannot be built in parallel, breaks on paths with spaces or `$`, begins
-every command with its own `-O2 -std=c++17`, and links `-lcudart` from a folder that CUDA from PyPI does not have.
+(docs/architecture.md says why kjit writes the ninja file itself.)
 """
 
 from __future__ import annotations

@@ -7,13 +7,12 @@ flags is compiled from that file, to the same machine code. NVRTC takes only wha
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+from collections.abc import Callable
 
 from kjit.cpp_text import pieces
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MOST = 6
 _SHORTEST = 100_000  # characters; a shorter prefix compiles fast enough
@@ -41,8 +40,6 @@ def find(words: tuple[str, ...], unit: str) -> tuple[str, str] | None:
     global wanted
     if not folder:
         return None
-    import hashlib  # not by programs without a helper
-
     prefix = unit[: own_code(unit)]
     name = hashlib.sha256("\0".join((*words, prefix)).encode(errors="surrogateescape")).hexdigest()
     path = os.path.join(folder, name, "headers.pch")
@@ -55,8 +52,6 @@ def find(words: tuple[str, ...], unit: str) -> tuple[str, str] | None:
 
 def make(precompile: Callable[[str, tuple[str, ...], str], bool]) -> None:
     """Have `precompile` make what is wanted, and keep the newest few."""
-    import shutil
-
     assert wanted is not None
     path, words, prefix = wanted
     os.mkdir(os.path.dirname(path))  # fails if another fork makes it

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Build(NamedTuple):
-    """What the commands for a unit depend on besides the unit.
+    """The build that a unit's commands are part of.
 
     Attributes:
         links: plain names for paths that a compiler would misread.

@@ -61,7 +61,7 @@ def steps_of(unit: Unit, build: Build) -> Iterator[Step]:
     yield Step(host, call, (plain,), reads=PROGRAMS)
     table, output = f"{unit.name}.kernels.s", f"{unit.name}.kernels.o"
     has_others = not spec.cuda_wrappers and len(spec.cuda_files) > 1
-    call = (*command_of("kernels_object"), host, table, unit.name if has_others else "", *cubins)
+    call = (*command_of("kernels_object"), compiler, host, table, unit.name if has_others else "", *cubins)
     yield Step(table, call, (host, *cubins), reads=PROGRAMS)
     yield Step(output, (compiler, "-c", table, "-o", output), (table, *cubins))
 

@@ -45,16 +45,8 @@ _QUICK_TO_MAP = ("-Wl,-z,noseparate-code", "-Wl,-z,norelro")
 def cxx_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     """The flags for a C++ unit of `spec`."""
     flags = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
-    if toolchain.target.level is not None:
-        flags.append(f"-march={find_level(toolchain.target.level).march}")
-    elif toolchain.is_native:
-        flags.append("-march=native")
-        since, quiet = toolchain.cxx.traits.quiet_about_cpu
-        flags += quiet if toolchain.cxx.version >= since else ()
     if toolchain.gpu is None:
-        flags += _vector_flags(toolchain)
-        # `omp simd` is effective without OpenMP's library.
-        flags.append("-fopenmp" if toolchain.has_openmp else "-fopenmp-simd")
+        flags += _flags_for_cpu(toolchain)
     if toolchain.target.arch is not None:
         flags.append(f"-DKJIT_CUDA_ARCH={toolchain.target.arch.number}")
     if toolchain.target.is_simulated:
@@ -231,14 +223,24 @@ def link_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     return flags if toolchain.gpu is None else [*flags, *toolchain.gpu.link_flags()]
 
 
-def _vector_flags(toolchain: Toolchain) -> list[str]:
-    """Flags that allow vectorised loops over elements on the CPU, without changes of results."""
+def _flags_for_cpu(toolchain: Toolchain) -> list[str]:
+    """Flags that select the instructions of a CPU, and allow vectorised loops over elements without changes of
+    results."""
+    flags: list[str] = []
+    if toolchain.target.level is not None:
+        flags.append(f"-march={find_level(toolchain.target.level).march}")
+    elif toolchain.is_native:
+        flags.append("-march=native")
+        since, quiet = toolchain.cxx.traits.quiet_about_cpu
+        flags += quiet if toolchain.cxx.version >= since else ()
     # A square root that sets errno, or a comparison that may trap, is not vectorised.
-    flags = ["-fno-math-errno", "-fno-trapping-math"]
+    flags += ["-fno-math-errno", "-fno-trapping-math"]
     if platform.machine() == "x86_64":
         # The widest on any CPU: kjit/cpu.h converts half-precision numbers in vectors of that size.
         flags.append("-mprefer-vector-width=512")
-    return [*flags, *toolchain.cxx.traits.keeps_copy_loops]
+    flags += toolchain.cxx.traits.keeps_copy_loops
+    # `omp simd` is effective without OpenMP's library.
+    return [*flags, "-fopenmp" if toolchain.has_openmp else "-fopenmp-simd"]
 
 
 def _of_both_halves(toolchain: Toolchain, spec: Spec) -> list[str]:

@@ -31,7 +31,7 @@ from kjit.spec import HOST_VARIABLE, NVCC_FLAGS
 _CXX_FAMILIES = ("clang", "gcc")
 _INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
 _CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
-_FOR_C = re.compile(r"(?:.*-)?(?P<driver>gcc|clang|cc)(?:-[\d.]+)?")
+_FOR_C = re.compile(r"(?:.*-)?(?:gcc|clang|cc)(?:-[\d.]+)?")
 _ASK_TIMEOUT_S = 60
 
 
@@ -43,7 +43,7 @@ class Compiler:
         path: not resolved, because `clang++` compiles C++ by its name.
         version_text: the output of `--version`.
         features: for a C++ compiler, `native` (accepts `-march=native`) and `openmp`; for nvcc, its architectures, such
-            as `90`, and the newest host compilers that it accepts, such as `gcc<=15`.
+            as `90`.
         parts: the programs that a C++ compiler runs.
         plan: for a script, a hash of the commands that it would run; it may run others the next time.
         variables: for a script, the variables in it, with their values.
@@ -91,13 +91,6 @@ class Compiler:
     def has_same_variables(self) -> bool:
         """Whether the variables in a script are unchanged."""
         return all(os.environ.get(name) == value for name, value in self.variables)
-
-    def newest_host(self, family: str) -> int | None:
-        """The newest major version of a host compiler that this nvcc accepts; None if unknown."""
-        for feature in self.features:
-            if feature.startswith(f"{family}<="):
-                return int(feature.partition("<=")[2])
-        return None
 
 
 class Traits(NamedTuple):
@@ -148,34 +141,19 @@ def find_cxx() -> Compiler:
     raise ToolchainError("No C++ compiler was found on PATH (c++, g++, clang++).", hint=_INSTALL_CXX)
 
 
-def find_host_cxx(nvcc: Compiler) -> Compiler:
+def find_host_cxx() -> Compiler:
     """The C++ compiler for the host code of CUDA sources: the one in nvcc's own variables (`-ccbin` in its flags,
-    `NVCC_CCBIN`), else that of `find_cxx`, if `nvcc` accepts it.
-
-    If the default compiler is too new for nvcc, the newest suitable `g++-N` on PATH is used.
+    `NVCC_CCBIN`), else that of `find_cxx`. nvcc and CUDA's headers reject one that is too new.
 
     Raises:
-        ToolchainError: as for `find_cxx`; or a variable does not name a compiler, or all compilers are too new.
+        ToolchainError: as for `find_cxx`, or a variable does not name a compiler.
     """
-    variable, path = _named_host()
-    cxx = find_cxx() if path is None else inspect(path)
-    newest = nvcc.newest_host(cxx.family)
-    if newest is None or cxx.version[0] <= newest:
-        return cxx
-    if not os.environ.get(variable, "").strip():
-        newest_gcc = nvcc.newest_host("gcc") or 0
-        for major in range(newest_gcc, TRAITS["gcc"].oldest[0] - 1, -1):
-            path = _which_compiler(f"g++-{major}")
-            if path is not None:
-                return inspect(path)
-    raise ToolchainError(
-        f"{nvcc.label} supports {cxx.family} up to version {newest}, and '{cxx.path}' is {cxx.label}.",
-        hint=f"install an older one (`apt install g++-{nvcc.newest_host('gcc') or newest}`) and name it in {variable}",
-    )
+    path = _named_host()
+    return find_cxx() if path is None else inspect(path)
 
 
-def _named_host() -> tuple[str, Path | None]:
-    """The variable that sets nvcc's host compiler, and the compiler; `CXX` and None if no variable does.
+def _named_host() -> Path | None:
+    """The host compiler that a variable of nvcc names; None if none does.
 
     In nvcc's order of precedence: appended flags, prepended flags, `NVCC_CCBIN`. A folder means the compiler in it.
     """
@@ -184,19 +162,16 @@ def _named_host() -> tuple[str, Path | None]:
         flags = (flag for flag, _ in expand(os.environ.get(variable, "").split(), "nvcc"))
         named += [(variable, flag.value) for flag in flags if flag.meaning == "host compiler"]
     named.append((HOST_VARIABLE, os.environ.get(HOST_VARIABLE, "").strip()))
-    for variable, text in named:
-        if not text:
-            continue
+    for variable, text in filter(lambda each: each[1], named):
         candidates = [f"{text}/{name}" for name in ("g++", "c++", "clang++")] if probes.is_folder(text) else [text]
         found = next(filter(None, map(_which_compiler, candidates)), None)
         if found is None:
-            what = "a folder without a C++ compiler" if probes.is_folder(text) else "not an executable file"
             raise ToolchainError(
-                f"{variable} names '{text}' as nvcc's host compiler, which is {what}.",
+                f"{variable} names '{text}' as nvcc's host compiler, and there is none.",
                 hint=f"correct {variable}, or unset it",
             )
-        return variable, found
-    return "CXX", None
+        return found
+    return None
 
 
 def inspect(path: Path, *families: str) -> Compiler:
@@ -307,8 +282,12 @@ def ask(command: list[str], *, stderr: bool = False) -> str:
 
 def _named_cxx(named: str) -> Path:
     found = _which_compiler(named)
+    if found is not None and _FOR_C.fullmatch(found.name) is not None:
+        raise ToolchainError(
+            f"CXX is '{named}', which is a compiler for C: it does not link with C++'s library.",
+            hint="set CXX to the one for C++: g++ or clang++",
+        )
     if found is not None:
-        _refuse_for_c(named, found)
         return found
     first, *arguments = named.split()
     if arguments and (os.sep not in first or probes.which(first) is not None):
@@ -317,21 +296,6 @@ def _named_cxx(named: str) -> Path:
             hint=f"name the compiler alone; flags go into the op's extra_cflags, ccache into {env.COMPILER_LAUNCHER}",
         )
     raise ToolchainError(f"CXX is '{named}', and there is no such program.", hint="correct CXX, or unset it")
-
-
-def _refuse_for_c(named: str, path: Path) -> None:
-    """Reject a driver for C: it compiles C++ too, but links without the C++ library.
-
-    clang decides by its name; GCC has two programs.
-    """
-    for name in (path.name, path.resolve().name):
-        match = _FOR_C.fullmatch(name)
-        if match is not None and not (match["driver"] == "clang" and name != path.name):
-            driver = {"gcc": "g++", "clang": "clang++", "cc": "c++"}[match["driver"]]
-            raise ToolchainError(
-                f"CXX is '{named}', which is a compiler for C: it does not link with C++'s library.",
-                hint=f"set CXX to the one for C++: {path.with_name(name.replace(match['driver'], driver))}",
-            )
 
 
 def _which_compiler(name: str) -> Path | None:
@@ -391,18 +355,7 @@ def compiles(path: Path, flags: list[str], source: str) -> bool:
 
 
 def _nvcc_features(path: Path) -> list[str]:
-    codes = re.findall(r"^sm_(\d+)$", ask([str(path), "--list-gpu-code"]), re.MULTILINE)
-    limits = []
-    home = path.resolve().parent.parent
-    for folder in (home / "include", *home.glob("targets/*/include")):
-        with contextlib.suppress(OSError):
-            text = (folder / "crt" / "host_config.h").read_text(errors="replace")
-            for family, pattern in (("gcc", r"__GNUC__ > (\d+)"), ("clang", r"__clang_major__ >= (\d+)")):
-                match = re.search(pattern, text)
-                if match is not None:
-                    limits.append(f"{family}<={int(match[1]) - (family == 'clang')}")
-            break
-    return [*codes, *limits]
+    return re.findall(r"^sm_(\d+)$", ask([str(path), "--list-gpu-code"]), re.MULTILINE)
 
 
 _NEWER_CXX = "set CXX to a newer compiler"

@@ -207,7 +207,7 @@ def _for_simulator(_: Target) -> Found:
 
 def _for_cuda(target: Target) -> Found:
     cuda = find_cuda()
-    cxx = find_host_cxx(cuda.nvcc)
+    cxx = find_host_cxx()
     for arch in target.archs:
         check_arch(arch, cuda)
     asked = env.cuda_compiler()

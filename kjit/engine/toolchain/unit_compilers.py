@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class UnitCompiler:
-    """What compiles the sources of one side.
+    """The compiler of the sources of one side.
 
     Attributes:
         side: the side.
@@ -71,7 +71,7 @@ class UnitCompiler:
         raise NotImplementedError
 
     def identity(self) -> dict[str, object]:
-        """What can change its output besides the C++ compiler, as JSON."""
+        """Everything besides the C++ compiler that can change its output, as JSON."""
         return {}
 
     def explain(self, log: str, toolchain: Toolchain) -> str | None:
@@ -84,11 +84,6 @@ class UnitCompiler:
     def stamps(self) -> tuple[Stamp, ...]:
         """The files that it depends on."""
         return ()
-
-    @property
-    def programs(self) -> Mapping[Path, int]:
-        """The files that a build needs of it, and how they are accessed (`os.X_OK`)."""
-        return {}
 
     @property
     def include_dirs(self) -> tuple[Path, ...]:
@@ -155,10 +150,6 @@ class NvccUnits(UnitCompiler):
         return ((str(nvcc.path), nvcc.size, nvcc.mtime_ns), *self.toolkit.stamps)
 
     @property
-    def programs(self) -> Mapping[Path, int]:
-        return {self.toolkit.nvcc.path: os.X_OK}
-
-    @property
     def include_dirs(self) -> tuple[Path, ...]:
         return self.toolkit.include_dirs
 
@@ -202,10 +193,6 @@ class NvrtcUnits(NvccUnits):
     @property
     def stamps(self) -> tuple[Stamp, ...]:
         return (*super().stamps, *self.nvrtc.stamps)
-
-    @property
-    def programs(self) -> Mapping[Path, int]:
-        return {self.nvrtc.library: os.R_OK, self.nvrtc.builtins: os.R_OK}
 
     def link_flags(self) -> list[str]:
         return [*(f"-Wl,--wrap={name}" for name in WRAPPED), *super().link_flags()]

@@ -38,9 +38,8 @@ class AnyView;
 class Error;
 }  // namespace tvm::ffi
 
-// The types that CUDA's and HIP's stream handles point to.
+// The type that CUDA's stream handles point to.
 struct CUstream_st;
-struct ihipStream_t;
 
 namespace kjit {
 
@@ -515,8 +514,7 @@ struct is_optional<host::Optional<T>> : std::true_type {
 /// A pointer that is passed through unchanged: `void*` or a stream handle.
 template <typename T>
 concept RawPointer = std::is_pointer_v<T> &&
-                     (std::is_void_v<std::remove_pointer_t<T>> || std::same_as<std::remove_pointer_t<T>, CUstream_st> ||
-                      std::same_as<std::remove_pointer_t<T>, ihipStream_t>);
+                     (std::is_void_v<std::remove_pointer_t<T>> || std::same_as<std::remove_pointer_t<T>, CUstream_st>);
 
 /// `U`, looked up only when `T` is known: lets a template name a type that is complete only in some units.
 template <typename U, typename T>

@@ -46,11 +46,22 @@ concept AtomicWord = AtomicInteger<T> || std::is_same_v<T, unsigned short>;
 
 }  // namespace kjit_sim
 
-template <kjit_sim::AtomicInteger T>
-KJIT_SIM_INLINE T atomicAdd(T* address, std::type_identity_t<T> value) {
-  kjit_sim::looked();
-  return __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST);
-}
+#define KJIT_SIM_ATOMIC(name, ...)                                    \
+  template <kjit_sim::AtomicInteger T>                                \
+  KJIT_SIM_INLINE T name(T* address, std::type_identity_t<T> value) { \
+    kjit_sim::looked();                                               \
+    return __VA_ARGS__;                                               \
+  }
+KJIT_SIM_ATOMIC(atomicAdd, __atomic_fetch_add(address, value, __ATOMIC_SEQ_CST))
+KJIT_SIM_ATOMIC(atomicSub, __atomic_fetch_sub(address, value, __ATOMIC_SEQ_CST))
+KJIT_SIM_ATOMIC(atomicExch, __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST))
+KJIT_SIM_ATOMIC(atomicMin, kjit_sim::update(address, [value](T old) { return old < value ? old : value; }))
+KJIT_SIM_ATOMIC(atomicMax, kjit_sim::update(address, [value](T old) { return old > value ? old : value; }))
+KJIT_SIM_ATOMIC(atomicAnd, __atomic_fetch_and(address, value, __ATOMIC_SEQ_CST))
+KJIT_SIM_ATOMIC(atomicOr, __atomic_fetch_or(address, value, __ATOMIC_SEQ_CST))
+KJIT_SIM_ATOMIC(atomicXor, __atomic_fetch_xor(address, value, __ATOMIC_SEQ_CST))
+#undef KJIT_SIM_ATOMIC
+
 KJIT_SIM_INLINE float atomicAdd(float* address, float value) {
   return kjit_sim::update(address, [value](float old) { return old + value; });
 }
@@ -64,28 +75,8 @@ KJIT_SIM_INLINE float4 atomicAdd(float4* address, float4 value) {
   return {atomicAdd(&address->x, value.x), atomicAdd(&address->y, value.y), atomicAdd(&address->z, value.z),
           atomicAdd(&address->w, value.w)};
 }
-template <kjit_sim::AtomicInteger T>
-KJIT_SIM_INLINE T atomicSub(T* address, std::type_identity_t<T> value) {
-  kjit_sim::looked();
-  return __atomic_fetch_sub(address, value, __ATOMIC_SEQ_CST);
-}
-template <kjit_sim::AtomicInteger T>
-KJIT_SIM_INLINE T atomicExch(T* address, std::type_identity_t<T> value) {
-  kjit_sim::looked();
-  return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);
-}
 KJIT_SIM_INLINE float atomicExch(float* address, float value) {
   return kjit_sim::update(address, [value](float) { return value; });
-}
-template <kjit_sim::AtomicInteger T>
-KJIT_SIM_INLINE T atomicMin(T* address, std::type_identity_t<T> value) {
-  kjit_sim::looked();
-  return kjit_sim::update(address, [value](T old) { return old < value ? old : value; });
-}
-template <kjit_sim::AtomicInteger T>
-KJIT_SIM_INLINE T atomicMax(T* address, std::type_identity_t<T> value) {
-  kjit_sim::looked();
-  return kjit_sim::update(address, [value](T old) { return old > value ? old : value; });
 }
 KJIT_SIM_INLINE unsigned atomicInc(unsigned* address, unsigned last) {
   kjit_sim::looked();
@@ -100,21 +91,6 @@ KJIT_SIM_INLINE T atomicCAS(T* address, std::type_identity_t<T> compare, std::ty
   kjit_sim::looked();
   __atomic_compare_exchange_n(address, &compare, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   return compare;
-}
-template <kjit_sim::AtomicInteger T>
-KJIT_SIM_INLINE T atomicAnd(T* address, std::type_identity_t<T> value) {
-  kjit_sim::looked();
-  return __atomic_fetch_and(address, value, __ATOMIC_SEQ_CST);
-}
-template <kjit_sim::AtomicInteger T>
-KJIT_SIM_INLINE T atomicOr(T* address, std::type_identity_t<T> value) {
-  kjit_sim::looked();
-  return __atomic_fetch_or(address, value, __ATOMIC_SEQ_CST);
-}
-template <kjit_sim::AtomicInteger T>
-KJIT_SIM_INLINE T atomicXor(T* address, std::type_identity_t<T> value) {
-  kjit_sim::looked();
-  return __atomic_fetch_xor(address, value, __ATOMIC_SEQ_CST);
 }
 
 // The scope of an operation is ignored.

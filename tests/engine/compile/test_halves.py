@@ -174,6 +174,21 @@ class TestDeviceFunctions:
         code = "H D S(T) -> S<T>; H D explicit S(int) -> S<int>;"
         assert host_half(spelled(code)) == "S(T) -> S<T>; explicit S(int) -> S<int>;"
 
+    @pytest.mark.parametrize(
+        ("code", "reason"),
+        [
+            ("__attribute__((managed)) int n;", "only nvcc registers __managed__ variables"),
+            ("auto f = [] D (int i) { return i; };", "only nvcc compiles __device__ lambdas"),
+            (
+                'auto f = []\n# 4 "a.cu" 3 4\nD \n# 4 "a.cu"\n(int i) { return i; };',
+                "only nvcc compiles __device__ lambdas",
+            ),
+        ],
+    )
+    def test_what_only_nvcc_compiles_is_refused(self, code: str, reason: str) -> None:
+        with pytest.raises(NotUnderstoodError, match=reason):
+            host_half(spelled(code))
+
 
 class TestLaunches:
     @pytest.mark.parametrize(

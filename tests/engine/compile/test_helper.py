@@ -93,7 +93,7 @@ def test_a_mistake_has_the_same_words(nvrtc: Nvrtc, tmp_path: Path) -> None:
 
 
 def test_a_process_has_one_helper_which_works_where_and_as_its_command_would(tmp_path: Path) -> None:
-    words = [*command_of("kernels_object"), "no.o", "no.s", ""]
+    words = [*command_of("kernels_object"), "g++", "no.o", "no.s", ""]
     variables = start_helper.variables(NONE)
     wait_until(Path(variables[VARIABLE]).exists, "there is no helper")
     assert start_helper.variables(NONE) == variables

@@ -86,13 +86,8 @@ class TestLacking:
     @pytest.mark.parametrize(
         ("code", "reason"),
         [
-            ("__attribute__((managed)) int n;", "only nvcc registers __managed__ variables"),
             ("cudaMemcpyToSymbol(n, &x, 4);", "only nvcc registers the symbols that cudaMemcpyToSymbol takes"),
             ("cudaGetSymbolAddress<int>(&p, n);", "only nvcc registers the symbols that cudaGetSymbolAddress takes"),
-            (
-                "f([] __attribute__((host)) __attribute__((device)) (int i) { });",
-                "only nvcc compiles __device__ lambdas",
-            ),
             ("x = __builtin_constant_p(y);", "NVRTC does not know __builtin_constant_p"),
             ("typedef float v4 __attribute__((vector_size(16)));", "NVRTC does not know vector_size"),
             ("_Float16 x;", "NVRTC does not know _Float16"),

@@ -58,13 +58,6 @@ class TestFlags:
         assert wanted <= set(cxx_flags(Toolchain.for_target(Target.cpu()), spec))
         assert not wanted & set(cxx_flags(Toolchain.for_target(Target.cuda("9.0a")), spec))
 
-    def test_only_gcc_has_the_flag_that_keeps_copy_loops(self) -> None:
-        made = Toolchain.for_target(Target.cpu())
-        for family in ("gcc", "clang"):
-            of_family = dataclasses.replace(made, cxx=dataclasses.replace(made.cxx, family=family))
-            flags = cxx_flags(of_family, Spec("op", cpp_files=["/x.cpp"]))
-            assert ("-fno-tree-loop-distribute-patterns" in flags) is (family == "gcc")
-
     def test_without_openmps_library_its_pragmas_still_make_vectors(self) -> None:
         made = Toolchain.for_target(Target.cpu())
         without = dataclasses.replace(made, cxx=dataclasses.replace(made.cxx, features=("native",)))
@@ -87,8 +80,3 @@ class TestFlags:
             "-gencode=arch=compute_90a,code=sm_90a",
             "-DKJIT_CUDA_ARCH=900",
         ]
-
-    def test_the_architecture_is_known_to_the_code(self) -> None:
-        flags = nvcc_flags(Toolchain.for_target(Target.cuda("10.0a")), Spec("op", cuda_files=["/x.cu"]))
-        assert "-DKJIT_CUDA_ARCH=1000" in flags
-        assert "-gencode=arch=compute_100a,code=sm_100a" in flags

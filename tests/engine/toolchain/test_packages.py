@@ -25,9 +25,7 @@ def toolchain(folder: Path, origin: Origin = "PyPI wheels", version: tuple[int, 
     [
         ("op.cuh:1:10: fatal error: curand_kernel.h: No such file or directory", "nvidia-curand"),
         ("op.cuh:1:10: fatal error: 'cublas_v2.h' file not found", "nvidia-cublas"),
-        ("op.cuh:1:10: fatal error: nvtx3/nvToolsExt.h: No such file or directory", "nvidia-nvtx"),
         ("/usr/bin/ld: cannot find -lcufft: No such file or directory", "nvidia-cufft"),
-        ("ld.lld: error: unable to find library -lcusparse", "nvidia-cusparse"),
         ("mold: fatal: library not found: nvrtc", "nvidia-cuda-nvrtc"),
     ],
 )

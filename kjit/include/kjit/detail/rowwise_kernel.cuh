@@ -151,7 +151,10 @@ KJIT_DEVICE void row_in_registers(std::index_sequence<kAll...>, std::index_seque
   using Tuning = RowTuning<Rules, Operands...>;
   constexpr bool kHoldsColumns = Tuning::holds_columns(kParts);
   constexpr int kLate = kLong ? Tuning::late_columns(kParts) : 0;
-  constexpr int kColumns = kParts > 1 ? 2 : 1;  // vectors loaded at a time if they are not held
+  // Vectors of per-column tensors loaded at a time if they are not held: with a total of several numbers, two of each
+  // would not fit into the registers.
+  constexpr bool kIsTight = sizeof(typename Rules::Total) > 8 && (kLong || KJIT_CUDA_ARCH >= 1000);
+  constexpr int kColumns = kParts > 1 && !kIsTight ? 2 : 1;
   // Short rows share cache lines with their neighbours, so none of them are marked evict-last in L2.
   constexpr bool kIsShort = !kEven && !kLong;
   constexpr bool kStreaming = !kIsShort;
