@@ -320,7 +320,6 @@ class TestFailures:
         assert caught.value.message.startswith(f"No space is left on the disk to compile in '{staging}")
         assert f"(or in '{tmp_path / 'other'}', where compilers keep temporary files)" in caught.value.message
 
-
     def test_a_compiler_that_dies_without_a_word_is_no_riddle(
         self, source: Path, staging: Path, tmp_path: Path
     ) -> None:
