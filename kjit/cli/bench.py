@@ -130,7 +130,7 @@ def bench(
             grids.append(report.comparison_grid(comparisons, str(known.path), judged=against is None))
         for line in report.hardware_lines(measured):
             console.say(line)
-        console.say(f"\n{report.to_text(grids, markdown=markdown)}")
+        console.say("\n" * markdown + report.to_text(grids, markdown=markdown))
     if csv is not None:
         report.write_csv(measured, csv)
         console.note(f"wrote {csv}")
