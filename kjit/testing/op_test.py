@@ -205,7 +205,7 @@ class OpTest(Comparison):
         rows = inputs[cls.index].numel() if cls.index else 0
         read = [tensor for name, tensor in cls._given(inputs) if name not in cls.tables]
         others = [tensor for tensor in written if not any(tensor is table for table in tables)]
-        in_tables = sum(rows * table[0].numel() * table.itemsize for table in tables)
+        in_tables: int = sum(rows * table[0].numel() * table.itemsize for table in tables)
         return in_tables + sum(tensor.numel() * tensor.itemsize for tensor in (*read, *others))
 
     # Which tests there are.

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kjit import env
 from kjit.engine.cache.failures import Rejection
 from kjit.engine.cache.folders import NO_SPACE
 from kjit.engine.compile import two_halves
@@ -46,10 +45,10 @@ from kjit.engine.diagnostics.printed import (
     without_resources,
 )
 from kjit.engine.key.paths import collapse_slashes
-from kjit.engine.toolchain.cuda import INSTALL_CUDA
 from kjit.engine.toolchain.nvrtc import PROGRAMS, OnlyNvccError
 from kjit.engine.toolchain.programs import find_launcher
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.unit_compilers import NvrtcUnits
 from kjit.errors import CompileError, ToolchainError
 from kjit.spec import Spec, Variant
 
@@ -123,8 +122,8 @@ def compile_variant(
             built = _compile(variant, toolchain, *arguments)
         except OnlyNvccError as error:
             if not toolchain.chooses:
-                hint = f"set {env.CUDA_COMPILER} to auto or nvcc" if toolchain.has_nvcc else INSTALL_CUDA
-                raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=hint) from None
+                assert isinstance(toolchain.gpu, NvrtcUnits)
+                raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=toolchain.gpu.use_nvcc) from None
             reason = str(error)
     if reason:
         built = _compile(variant, toolchain.with_nvcc(), *arguments)

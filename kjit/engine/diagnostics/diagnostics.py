@@ -20,13 +20,18 @@ from kjit import env
 from kjit.engine.cache.folders import is_noexec
 from kjit.engine.diagnostics import hints
 from kjit.engine.diagnostics.files import Files
-from kjit.engine.diagnostics.messages import parse, plain
+from kjit.engine.diagnostics.messages import Message, parse, plain
 from kjit.engine.diagnostics.placing import declaration, order
 from kjit.engine.diagnostics.printed import without_resources
 from kjit.engine.diagnostics.rendering import render
 from kjit.engine.diagnostics.symbols import demangle
 
 _NEEDS_CPP20 = re.compile("kjit's (?:headers need|simulator needs) C[+][+]20")  # by kjit/language.h
+
+# By the C++ compilers, and by the linker.
+_UNKNOWN_FUNCTION = re.compile(
+    r"'(?:::)?(\w+)' (?:was not|has not been) declared|undeclared identifier '(\w+)'|undefined symbol: (\w+)"
+)
 
 _SHOWN = 3
 _WARNINGS_SHOWN = 10
@@ -70,8 +75,18 @@ def explain(log: str, files: Files, target: str) -> Report:
     if language := [message for message in found if _NEEDS_CPP20.search(message.text)]:
         found = language[:1]  # all other errors follow from it
     shown = order(found, files)[:_SHOWN]
+    if target.startswith("sim"):
+        shown = [_without_counterpart(message, files) for message in shown]
     text = _joined([render(message, files) for message in shown], len(found) - len(shown), "error")
-    return Report(text, hints.hint(shown, partial(declaration, files=files), target))
+    return Report(text, hints.hint(shown, partial(declaration, files=files), files.is_in_cuda, target))
+
+
+def _without_counterpart(message: Message, files: Files) -> Message:
+    """The message, or, if it is about a function of CUDA that the simulator does not have, one that says so."""
+    match = _UNKNOWN_FUNCTION.search(message.text)
+    if match is None or not files.is_in_cuda(name := next(filter(None, match.groups()))):
+        return message
+    return replace(message, text=f"the simulator lacks CUDA's '{name}'")
 
 
 def explain_warnings(log: str, files: Files) -> str:

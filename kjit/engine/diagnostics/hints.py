@@ -34,8 +34,8 @@ _QUALIFIED = re.compile(r"(?<![\w:])(?P<space>at|c10|torch|pybind11|py|host)::(?
 # What an error is about, a pattern, and below it the hint for it; several lines may have one hint.
 #
 # text: a message with its notes, and the source line after `| `; any part of it matches.
-# name: an unknown name. cuda: one in code for a GPU. std, tvm::ffi: one in that namespace. torch: one that the source
-# line has in a namespace of torch. member: one of a TensorView.
+# name: an unknown name. gpu: one in code for a GPU. cuda: one that CUDA's headers have. std, tvm::ffi: one in that
+# namespace. torch: one that the source line has in a namespace of torch. member: one of a TensorView.
 #
 # A hint has the groups of the pattern, `name`, `target`, and as `dtype` the most similar one of kjit.
 _TABLE = r"""
@@ -86,7 +86,7 @@ text: an export cannot take this type
     tvm-ffi's own types too
 text: unsupported (?:GNU|clang) version
     set CXX to an older compiler, which this CUDA takes
-text: \Athe simulator cannot run
+text: \Athe simulator (?:cannot run|lacks)
     write it in C++ for the simulator, under `#if KJIT_SIM`, and keep the existing code for the GPU
 text: \A.*\bDYNAMIC(?P<array>\w+)
     nvcc refuses this as well: dynamic shared memory has one type for a name (`{array}`) in a unit; declare it as
@@ -116,11 +116,11 @@ text: \Aexport .* is defined twice
 text: is defined twice
     put it into an unnamed namespace, or mark it inline or static
 # Names that a header declares; conversions are in the header of the narrower type
-cuda: __nv_\w*(?P<bits>fp[864])\w*
+gpu: __nv_\w*(?P<bits>fp[864])\w*
     include <cuda_{bits}.h>, which declares {name}
-cuda: nv_bfloat16\w*|__\w*bfloat16\w*
+gpu: nv_bfloat16\w*|__\w*bfloat16\w*
     include <cuda_bf16.h>, which declares {name}
-cuda: (?:nv_)?half2?|__\w*half\w*
+gpu: (?:nv_)?half2?|__\w*half\w*
     include <cuda_fp16.h>, which declares {name}
 name: printf
     include <cstdio>, which declares {name}
@@ -163,10 +163,10 @@ text: PTX that the compiler made
 text: complete object type|incomplete type .*(?:fp16|bf16|fp8|half|bfloat)
     kjit/device.cuh only declares half and 8-bit types: include <kjit/utils.cuh> for CUDA's, or define
     KJIT_LIGHT_TYPES before the first include for kjit's own, which compile faster
-cuda: __h\w+
+gpu: __h\w+
     include <cuda_fp16.h> (for bfloat16 <cuda_bf16.h>), if {target} has {name}
 cuda: __\w+
-    CUDA has no such function for {target}; many exist for newer GPUs only
+    CUDA's headers have {name}, but not for {target}: newer GPUs have it
 """.replace("DYNAMIC", DYNAMIC)
 _ROWS = [
     (when.split(), re.compile(pattern, re.MULTILINE), " ".join(hint.split()))
@@ -183,7 +183,7 @@ def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], heade
         headers: folders of headers with classes of kjit.
     """
     match = _UNDEFINED_NAME.search(message.text)
-    if match is None or _in_table(message, "cpu") is not None:
+    if match is None or _in_table(message, "cpu", lambda _: False) is not None:
         return None
     words = set(words_of(message.file))
     if (match["of"] or "").startswith("kjit::"):
@@ -192,15 +192,21 @@ def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], heade
     return next(iter(difflib.get_close_matches(name, words - {name}, 1, 0.75)), None)
 
 
-def hint(messages: Sequence[Message], declaration: Callable[[Message], str | None], target: str) -> str | None:
+def hint(
+    messages: Sequence[Message],
+    declaration: Callable[[Message], str | None],
+    is_in_cuda: Callable[[str], bool],
+    target: str,
+) -> str | None:
     """A hint for the first known error.
 
     Args:
         declaration: for a message about an export, the line of Python with it.
+        is_in_cuda: whether CUDA's headers have an identifier.
         target: the target of the build, as `str(Target)`.
     """
     for message in messages:
-        found = _in_table(message, target)
+        found = _in_table(message, target, is_in_cuda)
         if found is not None:
             return found
         declared = declaration(message)
@@ -209,9 +215,9 @@ def hint(messages: Sequence[Message], declaration: Callable[[Message], str | Non
     return None
 
 
-def _in_table(message: Message, target: str) -> str | None:
+def _in_table(message: Message, target: str, is_in_cuda: Callable[[str], bool]) -> str | None:
     """The hint of the first row for a message."""
-    topics = list(_topics(message, target))
+    topics = list(_topics(message, target, is_in_cuda))
     for kinds, pattern, hint in _ROWS:
         for kind, words in topics:
             match = (pattern.search if kind == "text" else pattern.fullmatch)(words) if kind in kinds else None
@@ -220,7 +226,7 @@ def _in_table(message: Message, target: str) -> str | None:
     return None
 
 
-def _topics(message: Message, target: str) -> Iterator[tuple[str, str]]:
+def _topics(message: Message, target: str, is_in_cuda: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """The subjects of a message, as in the table, and for each the text or name to match."""
     text = message.text
     yield "text", "\n".join([text, *(note.text for note in message.notes), f"| {message.code or ''}"])
@@ -244,7 +250,9 @@ def _topics(message: Message, target: str) -> Iterator[tuple[str, str]]:
         for name in names:
             yield "name", name
             if not target.startswith("cpu"):
-                yield "cuda", name
+                yield "gpu", name
+                if is_in_cuda(name):
+                    yield "cuda", name
 
 
 def _dtype(name: str) -> str:

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from kjit import env
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC
 from kjit.engine.compile.steps import Build, Step, Unit
 from kjit.engine.toolchain import build_flags
-from kjit.engine.toolchain.cuda import CudaHeaders, CudaToolkit
+from kjit.engine.toolchain.cuda import INSTALL_CUDA, CudaHeaders, CudaToolkit
 from kjit.engine.toolchain.memo import Stamp
 from kjit.engine.toolchain.nvrtc import WRAPPED, Nvrtc
 from kjit.engine.toolchain.options import Dialect, parse
@@ -26,6 +27,8 @@ from kjit.spec import NVCC_FLAGS, SIDES, Side, Spec
 
 if TYPE_CHECKING:
     from kjit.engine.toolchain.toolchain import Toolchain
+
+_FIRST_ERROR = re.compile(r"^(?P<file>[^\s:(]+)[:(]\d+\)?(?::\d+)?: (?:catastrophic )?error", re.MULTILINE)
 
 
 class UnitCompiler:
@@ -189,6 +192,18 @@ class NvrtcUnits(NvccUnits):
 
     def identity(self) -> dict[str, object]:
         return super().identity() | {"NVRTC": self.nvrtc.identity()}
+
+    def explain(self, log: str, toolchain: Toolchain) -> str | None:
+        first = _FIRST_ERROR.search(log)
+        if first is not None and first["file"].startswith("/usr/"):
+            name = os.path.basename(first["file"])
+            return f"NVRTC does not take {name}, which is for host code, and nvcc does: {self.use_nvcc}"
+        return super().explain(log, toolchain)
+
+    @property
+    def use_nvcc(self) -> str:
+        """How to compile with nvcc what NVRTC does not take, as a hint."""
+        return f"set {env.CUDA_COMPILER} to auto or nvcc" if self.toolkit.has_nvcc else INSTALL_CUDA
 
     @property
     def stamps(self) -> tuple[Stamp, ...]:

@@ -11,7 +11,7 @@ VIEW = "kjit::host::TensorView"
 
 
 def hint(text: str, code: str | None = None) -> str | None:
-    return hints.hint([Message(text, "a.cu", 1, code=code)], lambda _: None, "cpu")
+    return hints.hint([Message(text, "a.cu", 1, code=code)], lambda _: None, lambda _: False, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,13 @@ def test_a_name_in_a_namespace_of_torch_is_known_by_its_line(word: str, meant: s
         'name followed by "::" must be a class or namespace name',
     ):
         assert meant in str(hint(text, f"  f({word} h)")), text
+
+
+def test_only_a_function_of_cuda_may_exist_for_newer_gpus() -> None:
+    for name, is_in_cuda in (("__reduce_add_sync", True), ("__m128", False)):
+        message = Message(f'identifier "{name}" is undefined', "a.cu", 1)
+        found = hints.hint([message], lambda _: None, lambda _, known=is_in_cuda: known, "cuda:sm_75")
+        assert (found is not None and "newer GPUs have it" in found) is is_in_cuda
 
 
 @pytest.mark.parametrize(

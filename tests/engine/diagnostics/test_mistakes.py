@@ -330,6 +330,13 @@ __global__ void scale_kernel(float* x) { *x *= factor_of(1); }
         "*x += offset",
         '"offset" is undefined in device code',
     ),
+    "function_that_the_simulator_lacks": kernel(
+        "__global__ void scale_kernel(float* x) { *x = __clusterDimIsSpecified(); }",
+        "__clusterDimIsSpecified",
+        "the simulator lacks CUDA's '__clusterDimIsSpecified'$",
+        "#if KJIT_SIM",
+        on=("sim",),
+    ),
     "undefined_device_function": kernel(
         "__device__ float factor_of(int64_t i);\n__global__ void scale_kernel(float* x) { *x *= factor_of(1); }",
         "__device__ float factor_of",

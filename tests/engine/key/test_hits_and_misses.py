@@ -240,7 +240,7 @@ class TestEachWayToAHeader:
 
     @pytest.mark.parametrize(
         "way",
-        ["macro", "through a link", "CPATH", "nested @file", "-include", "-DPATH", "-iprefix", "CXX", "linker script"],
+        ["macro", "through a link", "CPATH", "nested @file", "-include", "-DPATH", "-iprefix", "CXX"],
     )
     def test_an_edit_is_noticed(
         self,
@@ -281,16 +281,8 @@ class TestEachWayToAHeader:
             monkeypatch.setenv("CXX", str(script))
         if way in ("macro", "-DPATH"):
             include(unbuilt, "PLACE")
-        if way == "linker script":
-            include(unbuilt, "<stdint.h>")
-            make_library(unbuilt, folder / "more.a", 42)
-            (tmp_path / "libmore.a").write_text(f'INPUT("{folder}/more.a")\n')
-            parts = {"extra_ldflags": [f"-L{tmp_path}", "-lmore"]}
         assert [unbuilt.ask(**parts) for _ in range(2)] == [(BUILT, 42), (HIT, 42)]
-        if way == "linker script":
-            make_library(unbuilt, folder / "more.a", 43)
-        else:
-            header.write_text(answer(43))
+        header.write_text(answer(43))
         assert unbuilt.ask(**parts) == (BUILT, 43)
 
     @pytest.mark.parametrize("name", ["x\\y.h", "x\\ y.h", "#x.h", "c:d.h", "$x.h", "it's.h"])

@@ -600,6 +600,14 @@ class TestNvcc:
         assert "KJIT_CUDA_HOME" in (caught.value.hint or "")
 
     @pytest.mark.usefixtures("without_nvcc")
+    def test_headers_for_host_code_alone_are_nvccs(self, tmp_path: Path) -> None:
+        with pytest.raises(CompileError) as caught:
+            build(f"#include <immintrin.h>\n{OP}", tmp_path, target=Target.cuda("8.0"))
+        assert "which is for host code, and nvcc does: install it with `pip install 'kjit[cu13]'`" in (
+            caught.value.hint or ""
+        )
+
+    @pytest.mark.usefixtures("without_nvcc")
     def test_a_flag_of_nvccs_own_is_an_error_without_nvcc(self, tmp_path: Path) -> None:
         with pytest.raises(ToolchainError, match=r"needs nvcc: NVRTC has no option -keep"):
             build(OP, tmp_path, ["-keep"], target=Target.cuda("8.0"))
