@@ -165,6 +165,19 @@ def test_lists_of_tensors_and_text_are_adopted(tmp_path: Path) -> None:
     assert caught.value.hint == "write xs: mut list[float32[N]]"
 
 
+@pytest.mark.parametrize(
+    ("parameter", "reason"),
+    [
+        ("const pair_t* x", "what 'const pair_t* x' points to is not a known dtype"),
+        ("options_t x", "'options_t x' is neither a tensor nor a number"),
+    ],
+)
+def test_parameters_of_an_unknown_type_imply_no_signature(tmp_path: Path, parameter: str, reason: str) -> None:
+    (tmp_path / "odd.cu").write_text(f"__global__ void odd(int n, {parameter}, float* y) {{ y[0] = n; }}\n")
+    with pytest.raises(UsageError, match=re.escape(reason)):
+        adopt(tmp_path / "odd.cu", "op", function=None, signature=None)
+
+
 def test_a_file_in_the_project_stays_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
     source = tmp_path / "vendor" / "saxpy.cu"
