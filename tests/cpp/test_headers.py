@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_pattern import NAMES, cases_of, unit_of
 
 import kjit
 from kjit.engine.toolchain.build_flags import cxx_flags, nvcc_flags
@@ -45,7 +46,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 OF_THIS_CPU = ["-Wno-unknown-warning-option", "-Wno-invalid-feature-combination"]
 
 
-CASES = sorted(Path(__file__).parent.glob("*_cases.cpp"))
+CASES = [*sorted(Path(__file__).parent.glob("*_cases.cpp")), *(cases_of(name)[0] for name in NAMES)]
 HIGHWAY_CASES = Path(__file__).parent / "highway_cases.cpp"
 CLANG = next(
     filter(None, map(shutil.which, ("clang++", *(f"clang++-{version}" for version in range(30, 15, -1))))), None
@@ -160,9 +161,13 @@ def test_the_host_part_of_cuda_headers_compiles_with_clang(tmp_path: Path) -> No
     "case",
     [pytest.param(case, marks=[pytest.mark.highway] if case == HIGHWAY_CASES else [], id=case.stem) for case in CASES],
 )
-def test_the_cases_compile_with_clang(case: Path) -> None:
+def test_the_cases_compile_with_clang(case: Path, tmp_path: Path) -> None:
     """For g++, the other tests compile these modules under the same warnings."""
     assert CLANG is not None
+    if case.suffix == ".h":
+        exports = cases_of(case.stem.removesuffix("_cases"))[1]
+        (tmp_path / "unit.cpp").write_text(unit_of(case, exports))
+        case = tmp_path / "unit.cpp"
     folders = [case.parent, *kjit.highway_include()] if case == HIGHWAY_CASES else []
     # The lowest level leaves the most targets to choose from.
     target = Target.cpu("x86-64-v2" if case == HIGHWAY_CASES and platform.machine() == "x86_64" else None)

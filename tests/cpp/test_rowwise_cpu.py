@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from each_pattern import cases_of
 from forked import Forks
-from rowwise import CHECKS, MIXES, check_every_role, check_special_rows
+from pattern_rowwise import CHECKS, MIXES, check_every_role, check_special_rows
 
 from kjit import env
 
@@ -19,8 +20,8 @@ SHAPES = [(3, 0), (70, 1), (5, 7), (40, 96), (9, 128), (33, 129), (40, 1000), (9
 
 
 @pytest.fixture(scope="module")
-def module(load_cpp: Callable[[str], Any]) -> Any:
-    return load_cpp("rowwise_cases")
+def module(load_cpp: Callable[..., Any]) -> Any:
+    return load_cpp("rowwise_cases", *cases_of("rowwise"))
 
 
 @pytest.mark.parametrize("offset", [0, 3])

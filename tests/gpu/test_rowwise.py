@@ -10,11 +10,11 @@ import pytest
 import torch
 from machine import DEVICE, QUICKLY, many
 from parts import InParts
-from rowwise import CHECKS, EXPORTS, HUGE, MANY, MIXES, OFFSETS, SHAPES, check_every_role, check_special_rows
+from pattern_rowwise import CHECKS, EXPORTS, HUGE, MANY, MIXES, OFFSETS, SHAPES, check_every_role, check_special_rows
 
 import kjit
 
-CASES = Path(__file__).parent / "rowwise_cases.cuh"
+CASES = Path(__file__).parent / "rowwise_cases.h"
 
 
 EVERY_NIGHT = ["add_rms_norm", "qk_norm_across", "every_role_1"]
