@@ -25,7 +25,7 @@ from pathlib import Path
 from common import KERNELS, print_machine
 
 from kjit.engine import builder
-from kjit.engine.cache.artifact import read_artifact, write_record
+from kjit.engine.cache.artifact import lines_of, read_artifact, write_record
 from kjit.engine.cache.limit import make_room
 from kjit.engine.cache.store import Artifact, Store
 from kjit.runtime import LAYOUT
@@ -79,7 +79,9 @@ def fill(folder: Path, count: int) -> Artifact:
         home.mkdir(mode=0o700, parents=True)
         shutil.copyfile(seed.library, home / f"{op}.so")
         names = {"op": op, "label": f"{op}<{index}>", "arguments": [str(index)], "key1": key, "key2": key}
-        write_record(home, {**seed.record, **names})
+        write_record(
+            home, lines_of({**seed.summary, **names}, seed.reads, {"inputs": seed.inputs, "build": seed.build})
+        )
     last = read_artifact(str(home))
     assert isinstance(last, Artifact)
     return last

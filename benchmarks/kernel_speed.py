@@ -33,9 +33,9 @@ from typing import Any
 import common
 import torch
 import tvm_ffi
+from clocks import watch_throttling
 from common import Kernel
 
-from kjit.bench.clocks import watch_throttling
 from kjit.bench.hardware import find_hardware
 from kjit.benchmark import quick, rotated
 from kjit.engine.miss import ensure_built

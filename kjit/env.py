@@ -9,10 +9,10 @@ other settings (such as `--arch` or `[tool.kjit]` keys) are arguments of functio
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import kjit
 
@@ -39,6 +39,7 @@ SIM_SEED = "KJIT_SIM_SEED"
 SIM_THREADS = "KJIT_SIM_THREADS"
 SIM_TIMEOUT = "KJIT_SIM_TIMEOUT"
 
+T = TypeVar("T")
 LogLevel = Literal["debug", "info"]
 CudaCompiler = Literal["auto", "nvcc", "nvrtc"]
 CUDA_COMPILERS: tuple[CudaCompiler, ...] = get_args(CudaCompiler)
@@ -46,6 +47,7 @@ Simulation = Literal["sim", "sim-check"]
 SIMULATIONS: tuple[Simulation, ...] = get_args(Simulation)
 
 _FALSE = ("0", "false", "no", "off")
+_OFF = dict.fromkeys(("", *_FALSE))
 _TRUE = ("1", "true", "yes", "on", "sim")
 
 
@@ -64,16 +66,6 @@ def cache_dir() -> Path:
     return _absolute(folder if os.path.isabs(folder) else "/.cache/kjit")
 
 
-def has_cache_dir() -> bool:
-    """Whether `KJIT_CACHE_DIR` is set."""
-    return bool(_get(CACHE_DIR))
-
-
-def has_home() -> bool:
-    """Whether this user has a home folder, from HOME or the list of users."""
-    return os.path.isabs(os.path.expanduser("~"))
-
-
 def shared_cache_dirs() -> list[Path]:
     """The folders of the shared caches (they need not exist), in their order: `KJIT_SHARED_CACHE_DIR`.
 
@@ -90,15 +82,11 @@ def cache_max_size() -> int | None:
         UsageError: it is not a size such as 5G, 500M or 1.5GiB. Units are powers of 1024.
     """
     text = _get(CACHE_MAX_SIZE)
-    return None if not text or text.lower() in _FALSE else _size(CACHE_MAX_SIZE, text)
+    return None if text.lower() in _OFF else _size(CACHE_MAX_SIZE, text)
 
 
 def _size(name: str, text: str) -> int:
-    """The value of a variable in bytes.
-
-    Raises:
-        UsageError: it is not a size.
-    """
+    """The value of a variable in bytes; a UsageError if it is not a size."""
     import re
 
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([KMGT]?)(?:i?B)?", text, re.IGNORECASE)
@@ -141,18 +129,14 @@ def cuda_compiler() -> CudaCompiler:
     Raises:
         UsageError: it is none of `CUDA_COMPILERS`.
     """
-    text = _get(CUDA_COMPILER).lower() or "auto"
-    for compiler in CUDA_COMPILERS:
-        if compiler == text:
-            return compiler
-    hint = f"set {CUDA_COMPILER} to {one_of(CUDA_COMPILERS)}, or unset it"
-    raise kjit.UsageError(f"{CUDA_COMPILER} is '{text}'.", hint=hint)
+    meanings: dict[str, CudaCompiler] = {"": "auto", **{each: each for each in CUDA_COMPILERS}}
+    return _chosen(CUDA_COMPILER, meanings, f"{one_of(CUDA_COMPILERS)}, or unset it")
 
 
 def compiler_launcher() -> str | None:
     """The program to put before compile commands (`KJIT_COMPILER_LAUNCHER`), or None."""
     text = _get(COMPILER_LAUNCHER)
-    return text if text and text.lower() not in _FALSE else None
+    return None if text.lower() in _OFF else text
 
 
 def cpu_level() -> str | None:
@@ -182,7 +166,7 @@ def record_folder() -> Path | None:
         UsageError: it starts with a `~user` that does not exist, or is relative to a folder that is gone.
     """
     text = _get(RECORD)
-    return None if not text or text.lower() in _FALSE else _path(RECORD, text)
+    return None if text.lower() in _OFF else _path(RECORD, text)
 
 
 def record_values() -> list[str] | Literal["all"]:
@@ -190,7 +174,7 @@ def record_values() -> list[str] | Literal["all"]:
     text = _get(RECORD_VALUES)
     if text.lower() in _TRUE:
         return "all"
-    return [] if text.lower() in _FALSE else split_list(text)
+    return [] if text.lower() in _OFF else split_list(text)
 
 
 def record_every() -> int | None:
@@ -222,16 +206,8 @@ def log_level() -> LogLevel | None:
     Raises:
         UsageError: it is neither `info` nor `debug`.
     """
-    text = _get(LOG).lower()
-    if text in _FALSE:
-        return None
-    if text == "info":
-        return "info"
-    if text == "debug":
-        return "debug"
-    if text:
-        raise kjit.UsageError(f"{LOG} is '{text}'.", hint=f"set {LOG} to info or debug")
-    return None
+    meanings: dict[str, LogLevel | None] = {**_OFF, "info": "info", "debug": "debug"}
+    return _chosen(LOG, meanings, "info or debug")
 
 
 def simulation() -> Simulation | None:
@@ -240,14 +216,8 @@ def simulation() -> Simulation | None:
     Raises:
         UsageError: it is not 1, 0 or `check`.
     """
-    text = _get(SIM).lower()
-    if not text or text in _FALSE:
-        return None
-    if text == "check":
-        return "sim-check"
-    if text in _TRUE:
-        return "sim"
-    raise kjit.UsageError(f"{SIM} is '{text}'.", hint=f"set {SIM} to 1, check or 0")
+    meanings: dict[str, Simulation | None] = {**_OFF, **dict.fromkeys(_TRUE, "sim"), "check": "sim-check"}
+    return _chosen(SIM, meanings, "1, check or 0")
 
 
 def forbids_simulation() -> bool:
@@ -265,8 +235,15 @@ def _get(name: str) -> str:
 
 
 def _is_true(name: str) -> bool:
+    return _get(name).lower() not in _OFF
+
+
+def _chosen(name: str, meanings: Mapping[str, T], allowed: str) -> T:
+    """The meaning of a variable's value; a UsageError if it has none."""
     text = _get(name)
-    return bool(text) and text.lower() not in _FALSE
+    if text.lower() not in meanings:
+        raise kjit.UsageError(f"{name} is '{text}'.", hint=f"set {name} to {allowed}")
+    return meanings[text.lower()]
 
 
 def _path(name: str, text: str) -> Path:

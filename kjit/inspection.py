@@ -6,6 +6,7 @@ instructions. It needs a CUDA compiler but no GPU.
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 from collections import Counter
@@ -17,7 +18,7 @@ from typing import Any
 from kjit.engine.cache.store import Artifact
 from kjit.engine.diagnostics.machine_code import Instruction, Kernel, Place, read_library
 from kjit.engine.diagnostics.printed import shown_path
-from kjit.engine.diagnostics.symbols import base_name, demangle, short_names
+from kjit.engine.diagnostics.symbols import base_name, demangle, function_name, short_names
 from kjit.engine.reports import compiler_of, made_by, report_of
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.errors import KjitError, UsageError
@@ -25,7 +26,9 @@ from kjit.spec import Spec, Target, Variant
 
 _ACCESSES = ("global loads", "global stores", "global to shared copies", "shared loads", "shared stores")
 _RESOURCES = ("registers", "spills (B)", "stack (B)", "static shared memory (B)")
-_VARIABLE = re.compile(r"(?:\.\w+ )*\.(?:global|const) (?:\.\w+ (?:\d+ )?)*(?P<name>[\w$]+)(?:\[\d*\])?(?: = .*)?;")
+_VARIABLE = re.compile(
+    r"^(?:\.\w+ )*\.(?:global|const) (?:\.\w+ (?:\d+ )?)*(?P<name>[\w$]+)(?:\[\d*\])?(?: = .*)?;", re.MULTILINE
+)
 _LOCAL = ("local loads", "local stores")
 
 
@@ -94,11 +97,6 @@ def place_of(instruction: Instruction, sources: Sequence[str]) -> Place | None:
     return next(iter(own or instruction.places), None)
 
 
-def describe(kernel: Kernel) -> list[str]:
-    """A summary of a kernel: resources, widths of loads and stores, kinds of instructions."""
-    return [needs(kernel), accesses(kernel), mix(kernel)]
-
-
 def needs(kernel: Kernel) -> str:
     """`40 registers, no spills, 1152 B of static shared memory, 357 instructions`."""
     parts = []
@@ -144,37 +142,25 @@ def listing(code: Code, kernel: Kernel) -> Iterator[str]:
 
 def source_line(place: Place) -> str:
     """`kernels/csrc/scale.cuh:21  out = x * alpha;`"""
-    return f"{shown_place(place)}  {_text_of(place)}".rstrip()
+    return f"{shown_place(place)}  {linecache.getline(*place).strip()}".rstrip()
+
+
+def short_name(signature: str) -> str:
+    """`copy<float>` for `void <unnamed>::copy<float>(const T1 *, T1 *)`, as CUDA's tools and PyTorch print it."""
+    name = function_name(re.sub(r"(?:<unnamed>|\(anonymous namespace\)|\{anonymous\})::", "", signature))
+    return short_names([name])[0]
 
 
 def is_of_kjit(file: str) -> bool:
     """Whether a file is a header of kjit."""
-    return os.path.normpath(file).startswith(_include())
-
-
-def _include() -> str:
-    return f"{os.path.normpath(kjit_include())}{os.sep}"
+    return Path(os.path.normpath(file)).is_relative_to(kjit_include())
 
 
 def shown_place(place: Place) -> str:
     """`kernels/csrc/scale.cuh:21`, and `<kjit/device.cuh>:76` for a header of kjit's."""
     path = os.path.normpath(place[0])
-    shown = f"<{path[len(_include()) :]}>" if is_of_kjit(path) else shown_path(path)
+    shown = f"<{os.path.relpath(path, kjit_include())}>" if is_of_kjit(path) else shown_path(path)
     return f"{shown}:{place[1]}"
-
-
-_lines: dict[str, list[str]] = {}
-
-
-def _text_of(place: Place) -> str:
-    file, line = place
-    if file not in _lines:
-        try:
-            _lines[file] = Path(file).read_text("utf-8", "replace").splitlines()
-        except OSError:
-            _lines[file] = []
-    lines = _lines[file]
-    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
 
 def ptx_listing(text: str, sources: Sequence[str]) -> Iterator[str]:
@@ -182,25 +168,20 @@ def ptx_listing(text: str, sources: Sequence[str]) -> Iterator[str]:
     files = {int(number): path for number, path in re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', text, re.MULTILINE)}
     at: Place | None = None
     chain: list[Place] = []
-    skipping = False
     text = text[text.index(".version") :]
     for symbol in dict.fromkeys(re.findall(r"^(?:\.\w+ )*\.(?:entry|func)\b.*?(_Z\w+)", text, re.MULTILINE)):
         text = text.replace(f"{symbol}_param_", "param_").replace(symbol, demangle(symbol))
+    # Of the C++ library's classes there are dozens of constants, and no kernel uses them.
     words = Counter(re.findall(r"[\w$]+", text))
+    text = _VARIABLE.sub(lambda found: "" if words[found["name"]] == 1 else found[0], text)
+    text = re.sub(r"^\s*\.section\s.*?\n\s*$", "", text, flags=re.MULTILINE | re.DOTALL)  # debug information
     for line in text.splitlines():
-        constant = _VARIABLE.match(line)
-        if constant is not None and words[constant["name"]] == 1:
-            continue  # of the C++ library's classes there are dozens, and no kernel uses them
         loc = re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line)
         if loc is not None:
             place = (files.get(int(loc[1]), "?"), int(loc[2]))
             chain = [*chain, place] if "inlined_at" in line and chain else [place]
             continue
-        if re.match(r"\s*\.section\s", line):
-            skipping = True
-        elif skipping and not line.strip():
-            skipping = False
-        if skipping or not line.strip() or re.match(r"\s*\.file\s", line):
+        if not line.strip() or re.match(r"\s*\.file\s", line):
             continue
         if chain:
             own = [place for place in chain if os.path.normpath(place[0]) in sources]
@@ -241,20 +222,16 @@ def compare(before: Sequence[Code], now: Sequence[Code]) -> list[Difference]:
     whole = before[0] if len(before) == 1 and before[0].label not in {code.label for code in now} else None
     for code in now:
         then = whole or next((each for each in before if each.label == code.label), None)
-        old = {} if then is None else {_alike(kernel): kernel for kernel in then.kernels}
+        old = {} if then is None else {(kernel.name, kernel.arch): kernel for kernel in then.kernels}
         names = short_names([kernel.name for kernel in code.kernels])
         for name, kernel in zip(names, code.kernels, strict=True):
-            match = old.pop(_alike(kernel), None)
+            match = old.pop((kernel.name, kernel.arch), None)
             found.append(Difference(code.label, name, None if match is None else numbers(match), numbers(kernel)))
         if whole is None:
             gone = list(old.values())
             names = short_names([kernel.name for kernel in gone])
             found += [Difference(code.label, n, numbers(k), None) for n, k in zip(names, gone, strict=True)]
     return found
-
-
-def _alike(kernel: Kernel) -> tuple[str, str]:
-    return kernel.name, kernel.arch
 
 
 def numbers(kernel: Kernel) -> dict[str, int]:

@@ -14,41 +14,29 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
-from kjit.bench.last import LastBench, find_last
+from kjit.bench.last import find_last
 from kjit.engine import pool
 from kjit.engine.cache.artifact import Artifact, read_artifact
-from kjit.engine.cache.contents import Entry
 from kjit.engine.cache.store import Store
 from kjit.engine.toolchain.archs import gpu_archs
 from kjit.errors import UsageError
 from kjit.planning import wrappers
 from kjit.project import Project
 from kjit.runtime.declared import variants_of
-from kjit.spec import CPP_DTYPES, Side, Spec, Target
+from kjit.spec import CPP_DTYPES, Side, Spec, Target, TargetKind
 
 State = Literal["built", "stale", "not built"]
 
 
-@dataclass(frozen=True)
-class TargetState:
-    """The state of an op for a target: `built` of `variants`.
-
-    Args:
-        was_built: whether the cache has artifacts of it, of current or older sources.
-    """
+class TargetState(NamedTuple):
+    """The state of an op for a target: `built` of `variants`; stale, if the cache has artifacts of older sources."""
 
     target: str
+    state: State
     built: int
     variants: int
-    was_built: bool
-
-    @property
-    def state(self) -> State:
-        if self.built == self.variants:
-            return "built"
-        return "stale" if self.was_built else "not built"
 
 
 @dataclass(frozen=True)
@@ -73,7 +61,7 @@ class OpSummary:
     variants: int
     targets: tuple[TargetState, ...]
     files: tuple[Path, ...]
-    last_bench: LastBench | None = None
+    last_bench: dict[str, Any] | None = None
     error: str | None = None
 
 
@@ -94,15 +82,11 @@ def summarize(project: Project, ops: Sequence[str] = ()) -> list[OpSummary]:
     in_cache: dict[str, dict[str, bool]] = {spec.name: {} for found in specs.values() for spec in found}
     for entry in store.entries():
         if (known := in_cache.get(entry.op)) is not None:
-            known[entry.target] = known.get(entry.target, False) or _is_of(project, entry)
+            artifact = read_artifact(entry.path)
+            is_own = isinstance(artifact, Artifact) and artifact.is_of([os.path.realpath(project.root)])
+            known[entry.target] = known.get(entry.target, False) or is_own
     here = [Target("cpu"), *map(Target.cuda, gpu_archs())]
     return [_summarize(project, op, specs.get(op, []), errors.get(op), store, in_cache, here) for op in names]
-
-
-def _is_of(project: Project, entry: Entry) -> bool:
-    """Whether an artifact was built in this project, not in another one with an op of this name."""
-    artifact = read_artifact(entry.path)
-    return isinstance(artifact, Artifact) and artifact.is_of([os.path.realpath(project.root)])
 
 
 def _summarize(
@@ -122,9 +106,14 @@ def _summarize(
         variants = [variant for spec in specs for variant in variants_of(spec, [target])]
         if variants:
             built = sum(outcome.state == "hit" for outcome in pool.look_up_all(variants, store))
-            if built or target in here or str(target) in own:
-                states.append(TargetState(str(target), built, len(variants), str(target) in own))
-    text = _docstring(project.wrapper_path(op))
+            is_own = str(target) in own
+            if built or target in here or is_own:
+                state: State = "built" if built == len(variants) else "stale" if is_own else "not built"
+                states.append(TargetState(str(target), state, built, len(variants)))
+    try:
+        text = ast.get_docstring(ast.parse(project.wrapper_path(op).read_bytes())) or ""
+    except (SyntaxError, ValueError):
+        text = ""  # `error` says so
     return OpSummary(
         op=op,
         pattern=_said(text, "Pattern"),
@@ -142,6 +131,9 @@ def _summarize(
 _DTYPES = {cpp: name for name, cpp in CPP_DTYPES.items() if name != "bool"}  # a bool may be a flag
 
 
+_PLAIN: tuple[TargetKind, ...] = ("cpu", "sim", "sim-check")
+
+
 def _targets(names: Iterable[str]) -> Iterable[Target]:
     """The targets with artifacts in the cache that calls can have, without those of bundles."""
     for name in names:
@@ -149,18 +141,8 @@ def _targets(names: Iterable[str]) -> Iterable[Target]:
         with contextlib.suppress(UsageError):  # several architectures
             if kind == "cuda":
                 yield Target.cuda(arch)
-            elif name in _PLAIN:
-                yield _PLAIN[name]
-
-
-_PLAIN = {str(target): target for target in (Target("cpu"), Target("sim"), Target("sim-check"))}
-
-
-def _docstring(path: Path) -> str:
-    try:
-        return ast.get_docstring(ast.parse(path.read_bytes())) or ""
-    except (OSError, SyntaxError, ValueError):
-        return ""
+            else:
+                yield from (Target(each) for each in _PLAIN if name == each)
 
 
 def _said(text: str, what: str) -> str | None:

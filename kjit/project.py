@@ -23,10 +23,9 @@ import difflib
 import importlib
 import keyword
 import os
-import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from kjit.spec import Spec
 
 DEFAULT_PACKAGE = "kernels"
-DEFAULT_TESTS = "tests"
-DEFAULT_BENCHMARKS = "benchmarks"
 KEYS = ("package", "csrc", "include", "tests", "benchmarks")
 
 _SOURCES = (".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
@@ -167,21 +164,13 @@ class Project:
             if op not in known:
                 # The argument may be a file of the intended op.
                 stem = Path(op).stem.lower().removeprefix("test_").removeprefix("bench_")
-                near = (
-                    [stem]
-                    if stem in known
-                    else difflib.get_close_matches(op.lower(), known, n=1)
-                    or [each for each in known if stem in each.split("_")]
-                )
-                listed = ", ".join(known) if known else "none yet"
-                otherwise = (
-                    f"`kjit new {op}` makes one"
-                    if op.isidentifier() and op == op.lower()
-                    else "an op is named as its wrapper, without .py"
-                )
+                near = difflib.get_close_matches(stem, known, n=1) or [
+                    name for name in known if stem in name.split("_")
+                ]
+                listed = ", ".join(known) or "none yet"
                 raise UsageError(
                     f"there is no op '{op}' in {self.display(self.package_dir)} (ops: {listed}).",
-                    hint=f"did you mean {' or '.join(near[:3])}?" if near else otherwise,
+                    hint=f"did you mean {near[0]}?" if near else "`kjit new` makes one; an op is named as its wrapper",
                 )
         return list(dict.fromkeys(ops)) or known
 
@@ -202,29 +191,21 @@ class Project:
             sys.path.insert(0, entry)
             importlib.invalidate_caches()
         module = run_of_project(lambda: importlib.import_module(self.module_name(op)))
-        if isinstance(module, Raised):
-            error = module.error
-            loaded = sys.modules.get(self.package)
-            if isinstance(error, ModuleNotFoundError) and loaded is not None and not self._owns(loaded):
-                raise self._shadowed(loaded) from error
+        loaded = sys.modules.get(self.package)
+        folders = [os.path.realpath(folder) for folder in getattr(loaded, "__path__", ())]
+        if loaded is not None and os.path.realpath(self.package_dir) not in folders:
             raise KjitError(
-                f"the wrapper {self.display(path)} fails to import: {describe_error(error, path)}",
+                f"Python takes '{self.package}' from {next(iter(folders), loaded.__file__)}, not from"
+                f" {self.display(self.package_dir)}.",
+                hint="another package has the same name: uninstall it, or give yours another name in [tool.kjit]"
+                " package",
+            )
+        if isinstance(module, Raised):
+            raise KjitError(
+                f"the wrapper {self.display(path)} fails to import: {describe_error(module.error, path)}",
                 hint=f'see all of it with: cd "{self.import_root}" && python -c "import {self.module_name(op)}"',
-            ) from error
-        if module.__file__ is None or Path(module.__file__).resolve() != path.resolve():
-            raise self._shadowed(module)
+            ) from module.error
         return module
-
-    def _owns(self, package: ModuleType) -> bool:
-        folders = [Path(folder).resolve() for folder in getattr(package, "__path__", ())]
-        return self.package_dir.resolve() in folders
-
-    def _shadowed(self, module: ModuleType) -> KjitError:
-        where = module.__file__ or next(iter(getattr(module, "__path__", ())), "elsewhere")
-        return KjitError(
-            f"Python takes '{module.__name__}' from {where}, not from {self.display(self.package_dir)}.",
-            hint="another package has the same name: uninstall it, or give yours another name in [tool.kjit] package",
-        )
 
 
 def keep_folder(project: Project, name: str) -> Path:
@@ -258,26 +239,18 @@ def find_pyproject(start: Path | str = ".") -> Path | None:
     Raises:
         UsageError: a `pyproject.toml` on the way is not valid TOML.
     """
-    nearest: Path | None = None
     here = Path(os.path.abspath(start))
-    for folder in (here, *here.parents):
-        candidate = folder / "pyproject.toml"
-        if not candidate.is_file():
-            continue
-        if _kjit_table(load_toml(candidate)) is not None:
-            return candidate
-        nearest = nearest or candidate
-    return nearest
+    found = [path for folder in (here, *here.parents) if (path := folder / "pyproject.toml").is_file()]
+    return next((path for path in found if _kjit_table(path) is not None), next(iter(found), None))
 
 
 def read_project(pyproject: Path) -> Project:
     """The project of a `pyproject.toml`.
 
     Raises:
-        UsageError: it is not valid TOML, or `[tool.kjit]` has an unknown key or an invalid value; the message names
-            file and line.
+        UsageError: it is not valid TOML, or `[tool.kjit]` has an unknown key or an invalid value.
     """
-    table = _kjit_table(load_toml(pyproject))
+    table = _kjit_table(pyproject)
     if table is None:
         table = {}
     if not isinstance(table, dict):
@@ -288,33 +261,36 @@ def read_project(pyproject: Path) -> Project:
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1)
             raise UsageError(
-                f"{_at(pyproject, key)}: [tool.kjit] has no key '{key}'.",
+                f"{pyproject}: [tool.kjit] has no key '{key}'.",
                 hint=f"did you mean {near[0]}?" if near else f"the keys are {', '.join(KEYS)}",
             )
         if not isinstance(value, str) or not value:
-            raise UsageError(f"{_at(pyproject, key)}: [tool.kjit] {key} must be a string that is not empty.")
-
-    package = table.get("package", DEFAULT_PACKAGE)
-    if not is_module_name(package):
+            raise UsageError(f"{pyproject}: [tool.kjit] {key} must be a string that is not empty.")
+    project = plan_project(pyproject.parent, table)
+    if not is_module_name(project.package):
         raise UsageError(
-            f"{_at(pyproject, 'package')}: '{package}' is not the name of a Python package.",
+            f"{pyproject}: '{project.package}' is not the name of a Python package.",
             hint='write it as in an import statement: package = "kernels" or package = "mylib.kernels"',
         )
-    root = pyproject.parent
+    for folder in project.folders:
+        if not folder.is_relative_to(project.root):
+            raise UsageError(
+                f"{pyproject}: a folder in [tool.kjit] is outside of the project: {folder}.",
+                hint=f"give a folder relative to {project.root}",
+            )
+    return project
+
+
+def plan_project(root: Path, table: Mapping[str, str] | None = None) -> Project:
+    """The project in `root` with these settings, by default none."""
+    table = table or {}
+    package = table.get("package", DEFAULT_PACKAGE)
     import_root = _import_root(root, package)
     package_dir = import_root.joinpath(*package.split("."))
 
     def folder(key: str, default: Path) -> Path:
-        if key not in table:
-            return default
         # In Python's encoding of file names, which differs from TOML's in a locale without UTF-8.
-        path = Path(os.path.normpath(root / os.fsdecode(table[key].encode())))
-        if not path.is_relative_to(root):
-            raise UsageError(
-                f"{_at(pyproject, key)}: [tool.kjit] {key} = '{table[key]}' is outside of the project.",
-                hint=f"give a folder relative to {root}",
-            )
-        return path
+        return Path(os.path.normpath(root / os.fsdecode(table[key].encode()))) if key in table else default
 
     return Project(
         root=root,
@@ -323,14 +299,16 @@ def read_project(pyproject: Path) -> Project:
         package_dir=package_dir,
         csrc_dir=folder("csrc", package_dir / "csrc"),
         include_dir=folder("include", package_dir / "include"),
-        tests_dir=folder("tests", root / DEFAULT_TESTS),
-        benchmarks_dir=folder("benchmarks", root / DEFAULT_BENCHMARKS),
+        tests_dir=folder("tests", root / "tests"),
+        benchmarks_dir=folder("benchmarks", root / "benchmarks"),
     )
 
 
 def _import_root(root: Path, package: str) -> Path:
     """The folder from which `package` is imported: `src`, `python`, the root or another folder in it that has the
     package, else one that has the package around it, else the root."""
+    if not root.is_dir():
+        return root
     first, *inner = package.split(".")
     subfolders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     folders = (root / "src", root / "python", root, *subfolders)
@@ -372,26 +350,12 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        line = re.search(r"\(at line (\d+), column \d+\)", str(error))
-        where = f"{path}:{line[1]}" if line else str(path)
-        reason = re.sub(r"\s*\(at [^)]*\)$", "", str(error)).rstrip(".")
-        raise UsageError(f"{where}: this is not valid TOML: {reason}.", hint="fix that line and try again") from None
+        raise UsageError(f"{path} is not valid TOML: {error}.", hint="fix that line and try again") from None
 
 
-def _kjit_table(document: dict[str, Any]) -> Any:
-    tool = document.get("tool")
+def _kjit_table(pyproject: Path) -> Any:
+    tool = load_toml(pyproject).get("tool")
     return tool.get("kjit") if isinstance(tool, dict) else None
-
-
-def _at(pyproject: Path, key: str) -> str:
-    """`file:line` of a key of `[tool.kjit]`; only the file if the line is not found."""
-    inside = False
-    for number, line in enumerate(pyproject.read_text("utf-8").splitlines(), start=1):
-        if header := re.match(r"\s*\[\s*(.+?)\s*\]\s*(#.*)?$", line):
-            inside = re.sub(r"[\s\"']", "", header[1]) == "tool.kjit"
-        elif inside and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
-            return f"{pyproject}:{number}"
-    return str(pyproject)
 
 
 def describe_error(error: BaseException, path: Path) -> str:

@@ -7,18 +7,19 @@ same effect on the same arguments. Calls without a reference are made but not co
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kjit.errors import KjitError
 from kjit.project import Project, Raised, find_pyproject, read_project, run_of_project
-from kjit.runtime.call_files import Call as Call
-from kjit.runtime.call_files import last_calls as last_calls
-from kjit.runtime.call_files import read as read
-from kjit.runtime.calls import REFUSALS, Caller, apply, one_line
+from kjit.runtime.calls import REFUSALS, Caller, one_line, with_arguments
+from kjit.runtime.calls import Call as Call
+from kjit.runtime.calls import last_calls as last_calls
+from kjit.runtime.calls import read as read
 
 if TYPE_CHECKING:
     from kjit.testing.comparison import Comparison
@@ -74,25 +75,14 @@ class Replay(Caller):
         """The test class of the op, with its reference; None if there is none, or if the call is not of an op."""
         if call.document["kind"] != "op":
             return None
-        wanted = self.function(call)
+        wanted = self.found(call)
         tests, others = self._references(call)
         found = next((test for test in tests if test.op is wanted), None)
         if found is None and wanted in others:
             from kjit.testing.comparison import Comparison
 
-            return Comparison.of(cast("Any", wanted), others[wanted])
+            return Comparison.of(wanted, others[wanted])
         return found
-
-    def _twin(self, call: Call) -> Callable[..., Any] | None:
-        """A plain PyTorch function with the effect of a `jit` function or an export on its arguments."""
-        kind = call.document["kind"]
-        if kind == "op":
-            return None
-        _, others = self._references(call)
-        found = self.found(call)
-        if kind == "export":
-            return others.get((found, call.document["export"]), others.get(found))
-        return others.get(found)
 
     def _references(self, call: Call) -> tuple[list[type[OpTest]], Mapping[Any, Callable[..., Any]]]:
         """The classes and the dictionary `REFERENCES` in the test of a call's module."""
@@ -121,14 +111,13 @@ class Replay(Caller):
         """Make the call, and compare its result with the reference."""
         try:
             test = self.reference(call)
-            function = self.function(call)
             arguments = self.arguments(call)
             with self.around(call):
+                made = self.prepare(call, arguments)
                 if test is None:
-                    returned = apply(function, call, arguments)
+                    returned = made()
                     self.wait(call)
-                    twin = self._twin(call)
-                    return Outcome(call, "ran") if twin is None else self._compare(call, twin, returned, arguments)
+                    return self._compare(call, returned, arguments)
                 given = {name: value for name, value in arguments.items() if name not in test.outputs}
                 expected = _expected(test, given)
                 actual = test.run(arguments)
@@ -142,15 +131,22 @@ class Replay(Caller):
             return Outcome(call, "failed", one_line(error))
         return Outcome(call, "agrees")
 
-    def _compare(self, call: Call, twin: Callable[..., Any], returned: object, arguments: Mapping[str, Any]) -> Outcome:
-        """Compare the result and the arguments of a call with those of `twin`."""
+    def _compare(self, call: Call, returned: object, arguments: Mapping[str, Any]) -> Outcome:
+        """Compare the result and the arguments of a call of a `jit` function or an export with those of a plain PyTorch
+        function that has its effect, if there is one."""
         from kjit.bench.outputs import compare
 
+        found, kind = self.found(call), call.document["kind"]
+        _, references = self._references(call)
+        twin = references.get(found)
+        if kind == "export":
+            twin = references.get((found, call.document["export"]), twin)
+        if twin is None or kind == "op":
+            return Outcome(call, "ran")
         others = self.arguments(call)
-        if call.document["kind"] == "export":
-            expected = twin(*others.values())
-        else:
-            expected = apply(twin, call, others, has_module=False)
+        expected = (
+            twin(*others.values()) if kind == "export" else with_arguments(twin, inspect.signature(twin), others)()
+        )
         agreement = compare([returned, *arguments.values()], [expected, *others.values()])
         if agreement is None or agreement.matches:
             return Outcome(call, "agrees")
@@ -162,9 +158,9 @@ class Replay(Caller):
 
         device = "cuda" if call.is_on_gpu and not self.is_simulated else "cpu"
         try:
-            function, arguments = self.function(call), self.arguments(call)
+            arguments = self.arguments(call)
             with self.around(call):
-                median = run_benchmark(partial(apply, function, call, arguments), device=device).median
+                median = run_benchmark(self.prepare(call, arguments), device=device).median
             test = self.reference(call)
         except REFUSALS as error:
             return Timing(call, error=one_line(error))

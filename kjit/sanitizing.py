@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from kjit.engine.diagnostics.machine_code import Place
-from kjit.engine.diagnostics.symbols import base_name, function_name, short_names
+from kjit.engine.diagnostics.symbols import base_name
 from kjit.engine.toolchain.cuda_tools import find_tool
-from kjit.inspection import Code, is_of_kjit, place_of
+from kjit.inspection import Code, is_of_kjit, place_of, short_name
 
 Tool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
@@ -44,13 +44,8 @@ _RACE = re.compile(
 )
 _THREAD = re.compile(r"by thread (?P<thread>\([\d,]+\)) in block (?P<block>\([\d,]+\))")
 _NEAREST = re.compile(
-    r"and is (?:(?P<distance>[\d,]+) bytes (?P<side>after|before)|inside) the nearest allocation at"
-    r" (?P<at>0x[0-9a-f]+) of size (?P<size>[\d,]+) bytes"
-)
-_BEGINNINGS = re.compile(
-    r"(?:(?:ERROR|Error|WARNING|Warning): )?(?:\([^)]*\) )?(?:Potential )?"
-    r"(?:Invalid|Uninitialized|Race reported|\w+ hazard|Barrier|Divergent|Deadlock|Malloc/Free|Out-of-range|Illegal"
-    r"|Missing|Tensor Memory|Unused|Syncwarp|Fence|Stream-ordered|Device heap)"
+    r"and is [\d,]+ bytes (?P<side>after|before) the nearest allocation"
+    r" at (?P<at>0x[0-9a-f]+) of size (?P<size>[\d,]+) bytes"
 )
 
 
@@ -164,12 +159,11 @@ def run_tests(
         found = [each for each in found if not names or base_name(each.kernel) in names]
     else:
         found = parse_simulator(events)
-    begun = [str(event["test"]) for event in events if event["event"] == "begins"]
     failed = tuple(
         (str(event["test"]), str(event["error"]).split("\n", 1)[0]) for event in events if event["event"] == "failed"
     )
     record.unlink(missing_ok=True)
-    last = begun[-1] if begun else ""
+    last = next((str(event["test"]) for event in reversed(events) if event["event"] == "begins"), "")
     return Run(tool, tuple(fold(found)), report, seconds, status is None, last, failed, status)
 
 
@@ -181,9 +175,6 @@ def sanitizer_command(tool: str, log: Path, kernels: Iterable[str]) -> list[str]
     """
     program = str(find_tool("compute-sanitizer"))
     known = subprocess.run([program, "--help"], capture_output=True, text=True, check=False).stdout
-    # As in mangled names: with its length in front, it does not match as a part of a longer name.
-    names = dict.fromkeys(name for each in kernels if (name := base_name(each)))
-    option = "--kernel-name" if "--kernel-name" in known else "--kernel-regex"
     wanted = {
         "--strip-paths": "no",
         "--destroy-on-device-error": "kernel",
@@ -192,27 +183,21 @@ def sanitizer_command(tool: str, log: Path, kernels: Iterable[str]) -> list[str]
         "--print-limit": "10000",
         "--require-cuda-init": "no",
     }
-    options = [f"{name}={value}" for name, value in wanted.items() if name in known]
+    command = [program, f"--tool={tool}", f"--log-file={log}"]
+    command += [f"{name}={value}" for name, value in wanted.items() if name in known]
     # Older versions assume that kernels which are not checked write nothing.
-    if tool == "initcheck" and "--initcheck-track-filtered-global-memory" not in known:
-        return [program, f"--tool={tool}", f"--log-file={log}", *options]
-    filters = [part for name in names for part in (option, f"kernel_substring={len(name)}{name}")]
-    return [program, f"--tool={tool}", f"--log-file={log}", *options, *filters]
+    if tool != "initcheck" or "--initcheck-track-filtered-global-memory" in known:
+        option = "--kernel-name" if "--kernel-name" in known else "--kernel-regex"
+        # As in mangled names: with its length in front, it does not match as a part of a longer name.
+        for name in dict.fromkeys(filter(None, map(base_name, kernels))):
+            command += [option, f"kernel_substring={len(name)}{name}"]
+    return command
 
 
 def read_events(path: Path) -> list[dict[str, object]]:
     """The plugin's events, without an incomplete last line."""
-    events = []
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except FileNotFoundError:
-        return []
-    for line in lines:
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            break
-    return events
+    lines = path.read_text("utf-8").splitlines(keepends=True) if path.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def tensors_of(events: Iterable[Mapping[str, object]]) -> dict[tuple[int, int], str]:
@@ -252,7 +237,7 @@ class Lines:
 def _alike(name: str) -> str:
     """`elementwise<Scale<float>,4>` for `void <unnamed>::elementwise<Scale<float>, (int)4>(long)`, and for the name
     that is demangled here."""
-    name = _short(name).replace("(bool)1", "true").replace("(bool)0", "false")
+    name = short_name(name).replace("(bool)1", "true").replace("(bool)0", "false")
     name = re.sub(r"\([a-z ]+\)(?=-?\d)|\s", "", name)
     return re.sub(r"(?<=\d)[ul]+\b", "", name)
 
@@ -268,13 +253,12 @@ def parse_sanitizer(
     """
     found = []
     for first, rest in _records(text):
-        if not _BEGINNINGS.match(first):
-            continue
         races = [match for line in (first, *rest) if (match := _RACE.search(line))]
+        frames = [match for line in rest if (match := _AT.match(line))]
         if races:
             found.append(_race(tool, races, place))
-        else:
-            found.append(_fault(tool, first, rest, tensors or {}, place))
+        elif frames:  # without one it is about a call of the host, or a summary
+            found.append(_fault(tool, first, rest, frames, tensors or {}, place))
     return found
 
 
@@ -315,17 +299,20 @@ def _race(tool: str, races: Sequence[re.Match[str]], place: Placer | None) -> Fi
         " without a barrier in between"
     )
     file, line = _place(one, place)
-    return Finding(tool, what, _short(one["function"]), file, line, count=max(hazards, 1))
+    return Finding(tool, what, short_name(one["function"]), file, line, count=max(hazards, 1))
 
 
 def _fault(
-    tool: str, first: str, rest: Sequence[str], tensors: Mapping[tuple[int, int], str], place: Placer | None
+    tool: str,
+    first: str,
+    rest: Sequence[str],
+    frames: Sequence[re.Match[str]],
+    tensors: Mapping[tuple[int, int], str],
+    place: Placer | None,
 ) -> Finding:
-    what = re.sub(r"^(?:Error|ERROR|Warning|WARNING): ", "", first).rstrip(" :.")
-    frames = [match for line in rest if (match := _AT.match(line))]
+    what = re.sub(r"^(?:Error|Warning): ", "", first, flags=re.IGNORECASE).rstrip(" :.")
     thread = next((match for line in rest if (match := _THREAD.search(line))), None)
     near = next((match for line in rest if (match := _NEAREST.search(line))), None)
-    address = next((line for line in rest if line.startswith("Address ")), "")
     argument = None
     access = re.match(r"(?:Invalid|Uninitialized) __(\w+)__ (?:memory )?(read|write|atomic) of size (\d+) bytes", what)
     if access is not None:
@@ -333,34 +320,24 @@ def _fault(
         what = f"{verb} {access[3]} bytes of {access[1]} memory"
         if first.startswith("Uninitialized"):
             what += " that was never written"
-        elif "misaligned" in address:
+        elif any(line.endswith("misaligned") for line in rest):
             what += " at a misaligned address"
-        elif near is not None and near["side"]:
-            argument = tensors.get((int(near["at"], 16), _int(near["size"])))
+        elif near is not None:
+            argument = tensors.get((int(near["at"], 16), int(near["size"].replace(",", ""))))
+            side = "past the end" if near["side"] == "after" else "before the start"
             whose = argument or f"an allocation of {near['size']} bytes"
-            what += f" {'past the end' if near['side'] == 'after' else 'before the start'} of {whose}"
-        elif "out of bounds" in address:
+            what += f" {side} of {whose}"
+        else:
             what += " out of bounds"
-    kernel = _short(frames[-1]["function"]) if frames else ""
     example = f"thread {thread['thread']} of block {thread['block']}" if thread is not None else ""
     file, line = _innermost([_place(frame, place) for frame in frames])
-    return Finding(tool, what, kernel, file, line, argument, example=example)
+    return Finding(tool, what, short_name(frames[-1]["function"]), file, line, argument, example=example)
 
 
 def _innermost(places: Sequence[Place]) -> Place:
     """The position in the author's code among those of frames, innermost first; else one in kjit's headers."""
     known = [each for each in places if each[0]]
     return next((each for each in known if not is_of_kjit(each[0])), known[0] if known else ("", 0))
-
-
-def _int(text: str) -> int:
-    return int(text.replace(",", ""))
-
-
-def _short(signature: str) -> str:
-    """`copy<float>` for `void <unnamed>::copy<float>(const T1 *, T1 *)`."""
-    name = re.sub(r"<unnamed>::|\(anonymous namespace\)::|\{anonymous\}::", "", signature)
-    return short_names([function_name(name)])[0]
 
 
 _SIMULATOR = re.compile(

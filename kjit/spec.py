@@ -22,17 +22,21 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, total_ordering
-from typing import Any, ClassVar, Literal, NoReturn, get_args
+from typing import Any, ClassVar, Literal, NoReturn
 
 import kjit
 
 Side = Literal["cpu", "cuda"]
 """A side of a `Spec`: its C++ sources or its CUDA sources."""
 
-TargetKind = Literal["cpu", "cuda", "sim", "sim-check"]
-"""`sim` runs the CUDA side on the CPU, in the simulator; `sim-check` also looks for mistakes in it while it runs."""
+SIDES: Mapping[Side, tuple[str, str, str]] = {
+    "cuda": ("cuda_files", "cuda_wrappers", "extra_cuda_cflags"),
+    "cpu": ("cpp_files", "cpp_wrappers", "extra_cflags"),
+}
+"""The fields of each side: sources, exports, and flags for its compiler."""
 
-TARGET_KINDS: tuple[TargetKind, ...] = get_args(TargetKind)
+TargetKind = str
+"""A name in `KINDS`."""
 
 Export = tuple[str, str]
 """An export: its name in Python, and its C++ symbol with template arguments."""
@@ -89,6 +93,68 @@ def _refuse_change(message: str) -> NoReturn:
     from dataclasses import FrozenInstanceError
 
     raise FrozenInstanceError(message)
+
+
+NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+"""Variables with flags for nvcc."""
+
+HOST_VARIABLE = "NVCC_CCBIN"
+"""The variable of nvcc that names its host compiler."""
+
+
+class Kind:
+    """A kind of target, as far as it is known before compilers are found. Its subclasses are values: to create a named
+    tuple on import takes longer.
+
+    Attributes:
+        side: the side of a spec that is built for it.
+        has_archs: whether a target names CUDA architectures.
+        has_levels: whether it may name a level of processors.
+        is_simulated: whether kernels run in the simulator.
+        is_default: whether it is built for if no target is named.
+        environment: the variables that its compilers read, in addition to those of every C++ compiler.
+        search: the other variables that the search for its compilers reads.
+        seconds: a rough time for the compile of a module, for one architecture.
+        memory: an upper estimate of the memory for the compile of a unit, in bytes.
+    """
+
+    side: ClassVar[Side] = "cuda"
+    has_archs = has_levels = is_simulated = is_default = False
+    environment: ClassVar[tuple[str, ...]] = ()
+    search: ClassVar[tuple[str, ...]] = ("KJIT_CUDA_HOME", "CUDA_HOME")
+    seconds = 3.0
+    # nvcc's front ends and ptxas run one after another; of FlashInfer's units, those of sampling take the most, 1.0 GB.
+    memory = 3 << 29
+
+
+class _Cpu(Kind):
+    side = "cpu"
+    has_levels = is_default = True
+    search = ()
+    seconds = 1.0
+    memory = 1 << 29
+
+
+class _Cuda(Kind):
+    has_archs = is_default = True
+    environment = (*NVCC_FLAGS, "CUDA_HOME")
+    search = ("KJIT_CUDA_HOME", HOST_VARIABLE, "KJIT_CUDA_COMPILER")
+
+
+class _Simulator(Kind):
+    is_simulated = True
+    seconds = 2.0
+    memory = 3 << 28
+
+
+class _Checker(_Simulator):
+    seconds = 3.0
+    memory = 1 << 30
+
+
+KINDS: Mapping[TargetKind, type[Kind]] = {"cpu": _Cpu, "cuda": _Cuda, "sim": _Simulator, "sim-check": _Checker}
+"""The kinds of targets. `sim` runs the CUDA side on the CPU, in the simulator; `sim-check` also looks for mistakes in
+it while it runs."""
 
 
 @total_ordering
@@ -190,11 +256,11 @@ class Target(Value):
         level: str | None = None,
     ) -> None:
         self._set(kind, arch, others, level)
-        if (self.kind == "cuda") != (self.arch is not None):
+        if self.data.has_archs != (self.arch is not None):
             raise ValueError("a CUDA target has an architecture, and no other target has one")
         if any(self.arch is None or arch.major != self.arch.major for arch in self.others):
             raise ValueError("the architectures of one library have the same major version")
-        if self.level is not None and self.kind != "cpu":
+        if self.level is not None and not self.data.has_levels:
             raise ValueError("only a CPU target has a level")
 
     @classmethod
@@ -212,13 +278,27 @@ class Target(Value):
         return cls("sim-check" if check else "sim")
 
     @property
+    def data(self) -> type[Kind]:
+        """The properties of its kind.
+
+        Raises:
+            KeyError: there is no such kind.
+        """
+        return KINDS[self.kind]
+
+    @property
     def side(self) -> Side:
         """The side of a `Spec` that is built for it."""
-        return "cpu" if self.kind == "cpu" else "cuda"
+        return self.data.side
 
     @property
     def is_simulated(self) -> bool:
-        return self.kind in ("sim", "sim-check")
+        return self.data.is_simulated
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the simulator looks for mistakes in kernels."""
+        return self.kind == "sim-check"
 
     @property
     def archs(self) -> tuple[CudaArch, ...]:
@@ -315,12 +395,17 @@ class Spec(Value):
     @property
     def kinds(self) -> tuple[Side, ...]:
         """The sides with sources, CUDA first."""
-        kinds: list[Side] = []
-        if self.cuda_files or self.cuda_wrappers:
-            kinds.append("cuda")
-        if self.cpp_files or self.cpp_wrappers:
-            kinds.append("cpu")
-        return tuple(kinds)
+        return tuple(side for side in SIDES if self.files(side) or self.wrappers(side))
+
+    def files(self, side: Side) -> tuple[str, ...]:
+        """The sources of a side."""
+        files: tuple[str, ...] = getattr(self, SIDES[side][0])
+        return files
+
+    def wrappers(self, side: Side) -> tuple[Export, ...]:
+        """The exports of a side."""
+        wrappers: tuple[Export, ...] = getattr(self, SIDES[side][1])
+        return wrappers
 
     def only(self, kind: Side) -> Spec:
         """One side of this spec.
@@ -331,8 +416,8 @@ class Spec(Value):
         if kind not in self.kinds:
             missing = "CUDA" if kind == "cuda" else "CPU"
             raise kjit.UsageError(f"op '{self.name}' has no {missing} source, only {' and '.join(self.kinds)}.")
-        other = ("cpp_files", "cpp_wrappers") if kind == "cuda" else ("cuda_files", "cuda_wrappers")
-        return self.changed(**dict.fromkeys(other, ()))
+        others = [field for side, fields in SIDES.items() if side != kind for field in fields[:2]]
+        return self.changed(**dict.fromkeys(others, ()))
 
     def changed(self, **fields: tuple[str, ...]) -> Spec:
         """This spec with other values of some fields, which are not checked."""
@@ -411,12 +496,9 @@ def _exports(field: str, values: Iterable[Wrapper]) -> tuple[Export, ...]:
         )
     exports = tuple(_export(field, value) for value in values)
     names = [name for name, _ in exports]
-    if len({*names}) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise kjit.UsageError(
-            f"{field}: the export name '{twice}' is used twice.", hint="give one of them another name"
-        )
     for name in names:
+        if names.count(name) > 1:
+            raise kjit.UsageError(f"{field}: the export name '{name}' is used twice.", hint="give one another name")
         if not _is_name(name):
             raise kjit.UsageError(
                 f"{field}: the export name '{name}' is not an identifier.",

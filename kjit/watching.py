@@ -36,14 +36,10 @@ def require_watchfiles() -> None:
 
 def folders(project: Project, specs: Iterable[Spec] = ()) -> list[Path]:
     """The folders to watch: those of the project, and those inside it with sources and headers of `specs`."""
-    named = [*project.folders]
-    for spec in specs:
-        own = (
-            *(Path(file).parent for file in (*spec.cuda_files, *spec.cpp_files)),
-            *map(Path, spec.extra_include_paths),
-        )
-        named += [folder for folder in own if folder.is_relative_to(project.root)]
-    return [folder for folder in dict.fromkeys(named) if folder.is_dir()]
+    files = [Path(file).parent for spec in specs for file in (*spec.cuda_files, *spec.cpp_files)]
+    included = [Path(folder) for spec in specs for folder in spec.extra_include_paths]
+    inside = [folder for folder in (*files, *included) if folder.is_relative_to(project.root)]
+    return [folder for folder in dict.fromkeys((*project.folders, *inside)) if folder.is_dir()]
 
 
 def changes(project: Project, folders: Sequence[Path]) -> Iterator[list[Path]]:
@@ -70,8 +66,8 @@ def concerned(
     project: Project,
     ops: Sequence[str],
     changed: Iterable[Path],
-    before: Mapping[str, Sequence[str]],
-    now: Mapping[str, Sequence[str]],
+    before: Mapping[str, Sequence[object]],
+    now: Mapping[str, Sequence[object]],
     failed: Iterable[str],
 ) -> list[str]:
     """The `ops` that a change affects.
@@ -82,14 +78,11 @@ def concerned(
         failed: ops that did not build, or whose tests failed.
     """
     files = list(changed)
-    owner = {path: op for op in project.ops() for path in (*project.files_of(op), *_names(project, op))}
+    # Including files that have just been deleted.
+    names = (project.wrapper_path, project.test_path, project.benchmark_path)
+    owner = {path: op for op in project.ops() for path in (*project.files_of(op), *(of(op) for of in names))}
     # Other Python files are helpers of all ops: a conftest.py, another module.
     if not files or any(path.suffix == ".py" and path not in owner for path in files):
         return list(ops)
     touched = {owner.get(path) for path in files}
     return [op for op in ops if op in touched or op in failed or list(before.get(op, ())) != list(now.get(op, ()))]
-
-
-def _names(project: Project, op: str) -> list[Path]:
-    """The possible files of an op, including missing ones, as one may just have been deleted."""
-    return [project.wrapper_path(op), project.test_path(op), project.benchmark_path(op)]

@@ -7,7 +7,7 @@ runs them.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,6 @@ NAMES = sorted(path.stem.removeprefix("pattern_") for path in HERE.glob("pattern
 def cases_of(pattern: str) -> tuple[Path, list[tuple[str, str]]]:
     """The file with the ops, and their exports."""
     return HERE / "gpu" / f"{pattern}_cases.h", importlib.import_module(f"pattern_{pattern}").EXPORTS
-
-
-def unit_of(path: Path, exports: Sequence[tuple[str, str]]) -> str:
-    """The text of a unit with these exports."""
-    lines = [f"KJIT_EXPORT({name}, ({symbol}))" for name, symbol in exports]
-    return "\n".join([f'#include "{path}"', "#include <kjit/ffi.h>", *lines, ""])
 
 
 def each_check() -> pytest.MarkDecorator:

@@ -89,7 +89,7 @@ def record(root: Path, folder: Path, calls: Callable[[ModuleType], object], **en
         patch.setenv("KJIT_RECORD", str(folder))
         for name, value in environment.items():
             patch.setenv(name, value)
-        patch.setattr(recording, "_recorder", None)
+        recording.recorder.cache_clear()
         patch.syspath_prepend(str(root))
         forget()
         calls(importlib.import_module(f"{PACKAGE}.scale"))

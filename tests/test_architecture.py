@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 from pathlib import Path
@@ -46,22 +45,6 @@ def test_every_python_file_that_the_page_lists_is_there() -> None:
     assert listed - {path.name for path in (ROOT / "kjit").rglob("*.py")} == set()
 
 
-def test_imports_are_read_with_when_they_happen(tmp_path: Path) -> None:
-    package = tmp_path / "kjit"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "b.py").touch()
-    (package / "c.py").touch()
-    (package / "a.py").write_text(
-        "import kjit.b\n"
-        "TYPE_CHECKING = False\n"
-        "if TYPE_CHECKING:\n    import kjit.unread\n    from kjit import c\n"
-        "def f():\n    from kjit.c import name\n"
-    )
-    imports = architecture.imports_of(architecture.modules_in(package))
-    assert imports == [Import("kjit.a", "kjit.b", False), Import("kjit.a", "kjit.c", True)]
-
-
 def test_what_the_rules_forbid_is_named() -> None:
     up = Import("kjit.engine.pool", "kjit.cli.build", True)
     early = Import("kjit.runtime.load", "kjit.engine.pool", False)
@@ -73,11 +56,3 @@ def test_what_the_rules_forbid_is_named() -> None:
         "kjit.engine.pool (engine) imports kjit.cli.build (cli) on demand",
         "kjit.runtime.load (runtime) imports kjit.engine.pool (engine) when it is loaded",
     ]
-
-
-def test_a_circle_is_found_where_it_closes_when_modules_are_loaded() -> None:
-    a, b, c = (Import(f"kjit.{one}", f"kjit.{two}", False) for one, two in ("ab", "bc", "ca"))
-    around = architecture.circle([a, b, c])
-    assert around[0] == around[-1]
-    assert set(itertools.pairwise(around)) == {each[:2] for each in (a, b, c)}
-    assert architecture.circle([a, b, c._replace(on_demand=True)]) == []

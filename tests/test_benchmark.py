@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 import triton
 
 import kjit
-from kjit.benchmark import BenchTime, get_benchmark_range, quick, rotated, run_benchmark
+from kjit.benchmark import BenchTime, get_benchmark_range, load_file, quick, rotated, run_benchmark
 from kjit.errors import UsageError
 
 
@@ -83,6 +85,21 @@ def test_a_benchmark_file_prints_its_table_as_a_script(capsys: pytest.CaptureFix
     shown = capsys.readouterr().out
     assert "plot (device=cpu)" in shown
     assert "mine" in shown
+
+
+def test_a_loaded_file_can_be_imported_with_its_neighbours_and_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "helper_of_test_x.py").write_text("ONE = 1\n")
+    path = tmp_path / "test_x.py"
+    for factor in (2, 3):  # within one second
+        path.write_text(
+            f"from helper_of_test_x import ONE\nFACTOR = {factor}\n\ndef times(x):\n    return FACTOR * x\n"
+        )
+        module = load_file(path)
+        assert module.times(3) == 3 * factor
+        assert importlib.import_module(module.times.__module__) is module
 
 
 def test_the_example_of_the_docstring_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import each_pattern
 import pytest
+from exported import functions_of
 
 import kjit
 from kjit.engine.compile.plan import wrapper_unit
@@ -103,8 +104,9 @@ def benchmarks_kernel(source: str, symbol: str) -> kjit.Spec:
 
 def gpu_tests_kernels(module: Path) -> kjit.Spec:
     (cases,) = cases_of(module)
-    exports = runpy.run_path(str(module))["EXPORTS"]
-    return kjit.Spec(cases, cuda_files=[module.parent / f"{cases}.cuh"], cuda_wrappers=exports)
+    source = module.parent / f"{cases}.cuh"
+    exports = [*functions_of(source), *runpy.run_path(str(module)).get("EXPORTS", ())]
+    return kjit.Spec(cases, cuda_files=[source], cuda_wrappers=exports)
 
 
 SOURCES = {Path(path).name: path for op in OPS for path in op.specs()[0].cuda_files}

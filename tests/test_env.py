@@ -10,22 +10,75 @@ import pytest
 from kjit import env
 from kjit.errors import UsageError
 
-
-def test_the_cache_folder_is_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "my cache"))
-    assert env.cache_dir() == tmp_path / "my cache"
+ARCHS = ["8.0", "9.0a"]
 
 
-def test_a_tilde_in_the_cache_folder_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("KJIT_CACHE_DIR", "~/kernels")
-    assert env.cache_dir() == tmp_path / "kernels"
+@pytest.mark.parametrize(
+    ("variables", "read", "value"),
+    [
+        ({"KJIT_CACHE_DIR": "/my cache"}, env.cache_dir, Path("/my cache")),
+        ({"KJIT_CACHE_DIR": "~/kernels"}, env.cache_dir, Path("/home/me/kernels")),
+        ({"KJIT_CACHE_DIR": ""}, env.cache_dir, Path("/home/me/.cache/kjit")),
+        ({"XDG_CACHE_HOME": "/xdg"}, env.cache_dir, Path("/xdg/kjit")),
+        ({"XDG_CACHE_HOME": "relative"}, env.cache_dir, Path("/home/me/.cache/kjit")),
+        ({"KJIT_CUDA_ARCH_LIST": " 8.0, 9.0a,"}, env.cuda_arch_list, ("KJIT_CUDA_ARCH_LIST", ARCHS)),
+        ({"KJIT_CUDA_ARCH_LIST": "8.0;9.0a"}, env.cuda_arch_list, ("KJIT_CUDA_ARCH_LIST", ARCHS)),
+        ({"TVM_FFI_CUDA_ARCH_LIST": "8.0 9.0a"}, env.cuda_arch_list, ("TVM_FFI_CUDA_ARCH_LIST", ARCHS)),
+        (
+            {"TVM_FFI_CUDA_ARCH_LIST": "8.9", "KJIT_CUDA_ARCH_LIST": "8.0,9.0a"},
+            env.cuda_arch_list,
+            ("KJIT_CUDA_ARCH_LIST", ARCHS),
+        ),
+        ({}, env.cuda_arch_list, None),
+        ({}, env.cuda_home, None),
+        ({"KJIT_CUDA_HOME": "/cuda"}, env.cuda_home, Path("/cuda")),
+        ({"KJIT_NO_COMPILE": "yes"}, env.no_compile, True),
+        ({"KJIT_NO_COMPILE": "false"}, env.no_compile, False),
+        ({"KJIT_NO_COMPILE": ""}, env.no_compile, False),
+        ({"KJIT_NO_COMPILE": "warn"}, env.no_compile, False),
+        ({"KJIT_NO_COMPILE": "warn"}, env.reports_compiles, True),
+        ({"KJIT_LOG": "DEBUG"}, env.log_level, "debug"),
+        ({"KJIT_LOG": "0"}, env.log_level, None),
+        ({}, env.is_in_ci, False),
+        ({"CI": "true"}, env.is_in_ci, True),
+        ({"GITHUB_ACTIONS": "true"}, env.is_in_ci, True),
+        ({"KJIT_SIM": "on"}, env.simulation, "sim"),
+        ({"KJIT_SIM": "check"}, env.simulation, "sim-check"),
+        ({"KJIT_SIM": "0"}, env.simulation, None),
+        ({"KJIT_SIM": "0"}, env.forbids_simulation, True),
+        ({"KJIT_SIM": ""}, env.forbids_simulation, False),
+        ({"KJIT_CUDA_COMPILER": "NVRTC"}, env.cuda_compiler, "nvrtc"),
+    ],
+)
+def test_a_variable_has_a_meaning(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], read: Callable[[], object], value: object
+) -> None:
+    names = [name for name in vars(env).values() if isinstance(name, str) and name.isupper()]
+    for name in (*names, "XDG_CACHE_HOME", "CI", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in {"HOME": "/home/me", **variables}.items():
+        monkeypatch.setenv(name, text)
+    assert read() == value
 
 
-def test_an_unknown_user_in_the_cache_folder_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KJIT_CACHE_DIR", "~no-such-user-here/cache")
-    with pytest.raises(UsageError, match="KJIT_CACHE_DIR is '~no-such-user-here/cache'"):
-        env.cache_dir()
+@pytest.mark.parametrize(
+    ("name", "value", "read", "message"),
+    [
+        ("KJIT_LOG", "loud", env.log_level, "KJIT_LOG is 'loud'"),
+        ("KJIT_SIM", "fast", env.simulation, r"KJIT_SIM is 'fast'(.|\n)*1, check or 0"),
+        ("KJIT_CACHE_DIR", "~no-such-user/cache", env.cache_dir, "KJIT_CACHE_DIR is '~no-such-user/cache'"),
+        ("KJIT_CACHE_MAX_SIZE", "much", env.cache_max_size, "KJIT_CACHE_MAX_SIZE is 'much', which is not a size"),
+        ("KJIT_RECORD_MAX_SIZE", "much", env.record_max_size, "KJIT_RECORD_MAX_SIZE is 'much', which is not a size"),
+        ("KJIT_RECORD_EVERY", "0", env.record_every, "not a number of calls"),
+        ("KJIT_RECORD_EVERY", "many", env.record_every, "not a number of calls"),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, read: Callable[[], object], message: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=message):
+        read()
 
 
 def test_a_user_without_a_home_has_the_cache_where_containers_put_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,24 +86,6 @@ def test_a_user_without_a_home_has_the_cache_where_containers_put_it(monkeypatch
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", lambda _: {}[0])
     assert env.cache_dir() == Path("/.cache/kjit")
-
-
-@pytest.mark.parametrize("xdg", [None, "", "/xdg", "relative"])
-def test_the_users_cache_is_in_the_folder_of_caches(monkeypatch: pytest.MonkeyPatch, xdg: str | None) -> None:
-    monkeypatch.delenv("KJIT_CACHE_DIR", raising=False)
-    monkeypatch.setenv("HOME", "/home/me")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    if xdg is not None:
-        monkeypatch.setenv("XDG_CACHE_HOME", xdg)
-    assert env.cache_dir() == Path("/xdg/kjit" if xdg == "/xdg" else "/home/me/.cache/kjit")
-
-
-def test_a_user_in_no_list_without_home_has_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
-    assert env.has_home()
-    monkeypatch.delenv("HOME")
-    monkeypatch.setattr("pwd.getpwuid", lambda _: {}[0])
-    assert not env.has_home()
 
 
 def test_a_relative_folder_where_the_current_one_is_gone_is_refused_by_name(
@@ -63,88 +98,3 @@ def test_a_relative_folder_where_the_current_one_is_gone_is_refused_by_name(
     with pytest.raises(UsageError, match="KJIT_CACHE_DIR is 'cache', and the current folder") as caught:
         env.cache_dir()
     assert caught.value.hint == "give KJIT_CACHE_DIR an absolute path, or cd to a folder that exists"
-    monkeypatch.setenv("KJIT_CACHE_DIR", "/cache")
-    assert env.cache_dir() == Path("/cache")
-
-
-def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KJIT_CACHE_DIR", "")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert env.cache_dir() == tmp_path / "kjit"
-
-
-@pytest.mark.parametrize("text", ["8.0,9.0a", "8.0 9.0a", " 8.0, 9.0a,", "8.0;9.0a"])
-def test_architectures_are_separated_by_commas_or_spaces(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("KJIT_CUDA_ARCH_LIST", text)
-    assert env.cuda_arch_list() == ("KJIT_CUDA_ARCH_LIST", ["8.0", "9.0a"])
-
-
-def test_tvm_ffis_architectures_are_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KJIT_CUDA_ARCH_LIST", raising=False)
-    monkeypatch.setenv("TVM_FFI_CUDA_ARCH_LIST", "8.9")
-    assert env.cuda_arch_list() == ("TVM_FFI_CUDA_ARCH_LIST", ["8.9"])
-    monkeypatch.setenv("KJIT_CUDA_ARCH_LIST", "9.0a")
-    assert env.cuda_arch_list() == ("KJIT_CUDA_ARCH_LIST", ["9.0a"])
-
-
-def test_no_variable_means_no_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KJIT_CUDA_ARCH_LIST", raising=False)
-    monkeypatch.delenv("TVM_FFI_CUDA_ARCH_LIST", raising=False)
-    assert env.cuda_arch_list() is None
-
-
-def test_cuda_home_is_none_unless_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("KJIT_CUDA_HOME", raising=False)
-    assert env.cuda_home() is None
-    monkeypatch.setenv("KJIT_CUDA_HOME", str(tmp_path))
-    assert env.cuda_home() == tmp_path
-
-
-@pytest.mark.parametrize(
-    ("text", "forbidden"), [("1", True), ("yes", True), ("0", False), ("false", False), ("", False), ("warn", False)]
-)
-def test_compiling_is_forbidden_by_any_true_value(monkeypatch: pytest.MonkeyPatch, text: str, forbidden: bool) -> None:
-    monkeypatch.setenv("KJIT_NO_COMPILE", text)
-    assert env.no_compile() is forbidden
-    assert env.reports_compiles() is (text == "warn")
-
-
-@pytest.mark.parametrize(("text", "level"), [("info", "info"), ("DEBUG", "debug"), ("", None), ("0", None)])
-def test_the_log_level_is_info_or_debug(monkeypatch: pytest.MonkeyPatch, text: str, level: str | None) -> None:
-    monkeypatch.setenv("KJIT_LOG", text)
-    assert env.log_level() == level
-
-
-@pytest.mark.parametrize("name", ["CI", "GITHUB_ACTIONS"])
-def test_continuous_integration_is_recognised(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.delenv("CI", raising=False)
-    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    assert not env.is_in_ci()
-    monkeypatch.setenv(name, "true")
-    assert env.is_in_ci()
-
-
-@pytest.mark.parametrize(
-    ("text", "simulation", "forbidden"),
-    [("1", "sim", False), ("on", "sim", False), ("check", "sim-check", False), ("0", None, True), ("", None, False)],
-)
-def test_the_simulator_is_chosen_checked_or_forbidden(
-    monkeypatch: pytest.MonkeyPatch, text: str, simulation: str | None, forbidden: bool
-) -> None:
-    monkeypatch.setenv("KJIT_SIM", text)
-    assert (env.simulation(), env.forbids_simulation()) == (simulation, forbidden)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "read", "message"),
-    [
-        ("KJIT_LOG", "loud", env.log_level, "KJIT_LOG is 'loud'"),
-        ("KJIT_SIM", "fast", env.simulation, r"KJIT_SIM is 'fast'(.|\n)*1, check or 0"),
-    ],
-)
-def test_a_value_that_means_nothing_is_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, read: Callable[[], object], message: str
-) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match=message):
-        read()

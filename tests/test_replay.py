@@ -39,13 +39,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "calls"
 
 
-TENSOR = (
-    '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": {"tensor": {"shape": [SHAPE], "strides": [SHAPE], '
-    '"offset": 0, "memory": 0, "device": "cpu", "dtype": "float32"}}}, "memories": [4]}'
-)
-NESTED = '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": DEPTHS}, "memories": []}'
-
-
 def recorded(root: Path, folder: Path, calls: Callable[[ModuleType], object], **environment: str) -> list[Call]:
     replayed.record(root, folder, calls, **environment)
     found, errors = replay.read([folder])
@@ -78,7 +71,7 @@ class TestTest:
         (call,) = recorded(root, folder, lambda ops: ops.scale(X))
         (_, tensor), *_ = call.tensors()
         wrong = {**tensor, "shape": [13, 3], "strides": [3, 1]}
-        refused = changed(call, arguments={"x": {"tensor": wrong}, "alpha": 1.0, "out": None}, memories=[1000])
+        refused = changed(call, arguments={"x": {"tensor": wrong}, "alpha": 1.0, "out": None})
         outcome = again.test(refused)
         assert outcome.state == "failed"
         assert outcome.detail == "RuntimeError: Tensor match failed for x: its shape is wrong"
@@ -122,7 +115,6 @@ class TestArguments:
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex128])
     def test_recorded_values_come_back(self, root: Path, folder: Path, again: Replay, dtype: torch.dtype) -> None:
-        pytest.importorskip("safetensors")
         x = torch.randn(3, 4).to(dtype).t()
         (call,) = recorded(root, folder, lambda ops: ops.scale(x, 3.0), KJIT_RECORD_VALUES="scale")
         made = again.arguments(call)["x"]
@@ -131,9 +123,9 @@ class TestArguments:
 
     def test_other_arguments_come_back_as_they_were(self, again: Replay) -> None:
         arguments = {
-            "a": {"float": "-inf"},
+            "a": float("-inf"),
             "b": {"dtype": "float16"},
-            "c": {"list": [1, {"tuple": [True, None]}]},
+            "c": [1, {"tuple": [True, None]}],
             "d": "text",
         }
         call = Call(Path("x.json"), {"op": "a:b", "kind": "op", "arguments": arguments, "memories": []})
@@ -248,65 +240,36 @@ class TestBadInput:
         assert again.test(wrong).state == "failed"
         assert again.bench(wrong).error
 
-    @pytest.mark.parametrize(
-        "text",
-        ["", "import kjit\n", "def scale(): ...\n", "import kjit\nif True:\n    def scale(): ...\n"],
-        ids=["nothing", "no function", "no kjit", "no definition"],
-    )
-    @pytest.mark.parametrize("package", ["", "elsewhere"])
     def test_a_module_without_ops_is_not_imported(
-        self, call: Call, again: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, package: str
+        self, call: Call, again: Replay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        folder = tmp_path / package
-        folder.mkdir(exist_ok=True)
         imported = f"open({str(tmp_path / 'imported')!r}, 'w')\n"
-        (folder / "__init__.py").write_text(imported)
-        (folder / "foreign.py").write_text(imported + text)
+        for package, text in (("elsewhere", ""), ("elsewhere/inside", "def scale(): ...\n")):
+            (tmp_path / package).mkdir()
+            (tmp_path / package / "__init__.py").write_text(imported + text)
         monkeypatch.syspath_prepend(str(tmp_path))
-        name = f"{package}.foreign".strip(".")
-        wrong = changed(call, op=f"{name}:scale", kind="export", export="scale", values={})
-        with pytest.raises(KjitError, match=f"'{name}', which the recording names, is not imported") as caught:
-            again.run(wrong)
-        assert "defines no op 'scale' of kjit" in caught.value.message
+        for name in ("elsewhere", "elsewhere.inside"):
+            wrong = changed(call, op=f"{name}:scale", kind="export", export="scale", values={})
+            with pytest.raises(KjitError, match=f"'{name}', which the recording names, is not imported") as caught:
+                again.run(wrong)
+            assert "defines no op 'scale' of kjit" in caught.value.message
         assert not (tmp_path / "imported").exists()
 
-    @pytest.mark.parametrize(
-        ("tensor", "message"),
-        [
-            ({"dtype": "float3"}, "which this torch does not have"),
-            ({"offset": 4096}, "reaches past its memory"),
-            ({"offset": 2}, "reaches past its memory"),
-        ],
-    )
-    def test_a_tensor_that_cannot_be_made_is_reported(
-        self, call: Call, again: Replay, tensor: dict[str, Any], message: str
-    ) -> None:
+    def test_a_dtype_that_this_torch_does_not_have_is_named(self, call: Call, again: Replay) -> None:
         (_, before), *_ = call.tensors()
-        arguments = {**call.document["arguments"], "x": {"tensor": {**before, **tensor}}}
-        with pytest.raises(KjitError, match=message):
+        arguments = {**call.document["arguments"], "x": {"tensor": {**before, "dtype": "float3"}}}
+        with pytest.raises(KjitError, match="tensors of float3, which this torch does not have"):
             again.arguments(changed(call, arguments=arguments))
 
     @pytest.mark.parametrize(
         "text",
         [
-            "",
             "{",
-            '{"format": 1}',
-            '{"format": 1, "kind": "op", "op": "scale", "arguments": {}, "memories": []}',
-            '{"format": 1, "kind": "other", "op": "a:b", "arguments": {}, "memories": []}',
-            '{"format": 1, "kind": "export", "op": "a:b", "arguments": {}, "memories": []}',
-            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": {"tensor": {}}}, "memories": []}',
-            '{"format": 1, "kind": "op", "op": "a/b:c", "arguments": {}, "memories": []}',
-            '{"format": 1, "kind": "op", "op": "a:b", "arguments": {"x": {"list": 1}}, "memories": []}',
-            f'{{"format": 1, "kind": "op", "op": "a:b", "arguments": {{"x": {"9" * 5000}}}, "memories": []}}',
-            '{"format": 1, "kind": "export", "op": "a:b", "export": "", "values": [], "arguments": {}, "memories": []}',
-            TENSOR.replace("SHAPE", "1" + "0" * 30),
-            TENSOR.replace("SHAPE", ", ".join(["1"] * 65)),
-            '{"format": 1, "kind": "op", "op": "a:b", "arguments": ' + '{"x":' * 100_000,
-            NESTED.replace("DEPTHS", '{"list": [' * 40 + "]}" * 40),
-            NESTED.replace("DEPTHS", '{"list": [' * 100_000 + "]}" * 100_000),
+            '{"format": 2}',
+            '{"format": 2, "kind": "op", "op": "scale", "arguments": {}, "memories": []}',
+            '{"format": 2, "kind": "export", "op": "a:b", "arguments": {}, "memories": []}',
+            '{"format": 2, "kind": "op", "op": "a:b", "arguments": {"x": {"tensor": {}}}, "memories": []}',
         ],
-        ids=lambda text: text[:80],
     )
     def test_a_damaged_file_hides_none_of_the_others(self, call: Call, folder: Path, text: str) -> None:
         (folder / "damaged.json").write_text(text)
@@ -315,20 +278,18 @@ class TestBadInput:
         assert "damaged.json is damaged, or not a recorded call" in error.message
 
     def test_a_file_of_another_form_says_which_kjit_wrote_it(self, folder: Path, call: Call) -> None:
-        document = {**call.document, "format": 2, "written_by": {"kjit": "9.9"}}
+        document = {**call.document, "format": 9, "written_by": {"kjit": "9.9"}}
         (folder / "newer.json").write_text(json.dumps(document))
         _, (error,) = replay.read([folder])
         assert "was written by kjit 9.9, in a format that this version cannot read" in error.message
 
-    def test_a_file_with_values_that_is_cut_off_is_reported(self, root: Path, folder: Path, again: Replay) -> None:
-        pytest.importorskip("safetensors")
+    def test_values_that_are_cut_off_or_gone_are_reported(self, root: Path, folder: Path, again: Replay) -> None:
         (call,) = recorded(root, folder, lambda ops: ops.scale(X), KJIT_RECORD_VALUES="1")
-        content = call.file.read_bytes()
-        call.file.write_bytes(content[:-5])  # of its values
-        assert "is damaged" in again.test(call).detail
-        call.file.write_bytes(content[:40])
-        _, (error,) = replay.read([folder])
-        assert "is damaged, or not a recorded call (ValueError: it is cut off)" in error.message
+        values = call.file.with_suffix(".pt")
+        values.write_bytes(values.read_bytes()[:-50])
+        assert "cannot be read from" in again.test(call).detail
+        values.unlink()
+        assert "No such file" in again.test(call).detail
 
     def test_a_path_without_calls_is_refused(self, tmp_path: Path, call: Call) -> None:
         del call

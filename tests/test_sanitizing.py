@@ -40,7 +40,7 @@ BOUNDS = """========= COMPUTE-SANITIZER
 ========= Invalid __global__ read of size 16 bytes
 =========     at load(const float *)+0xb0 in /p/vec.cuh:39
 =========     by thread (0,0,0) in block (0,0,0)
-=========     Address 0x87654321 is misaligned
+=========     Access to 0x87654321 is misaligned
 =========     and is inside the nearest allocation at 0x710fdc800000 of size 1,024 bytes
 =========         Device Frame: copy(const float *)+0x30 in /p/copy.cuh:44
 =========

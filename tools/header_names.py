@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 INCLUDE = Path(__file__).resolve().parent.parent / "kjit" / "include" / "kjit"
-PRIVATE = re.compile(r"details|light_ffi|tvm|^$")
+PRIVATE = re.compile(r"details|tvm|^$")
 NAMES = (
     r"#define (\w+)",
     r"(?:class|struct|enum class|concept) (?:alignas\(.*?\)+ )?(\w+)",
@@ -139,7 +139,7 @@ def entries(lines: list[str]) -> Iterator[Entry]:
             entry = Entry([])
         elif line.startswith("#define "):
             body = list(continued(lines[at:]))
-            if name_of(line) and not line.split()[1].endswith("_"):
+            if (name := name_of(line)) and not name.endswith("_"):
                 entry.declarations.append(re.sub(r"^(#define \w+(?:\(.*?\))?).*$", r"\1", line))
             at += len(body)
             continue

@@ -1,8 +1,8 @@
 """An op from an existing kernel: its function, a signature for it, and the call that passes it tensors.
 
 The file stays as it is: an op's own file includes it, checks the tensors and calls its host function or launches its
-kernel. What C++ parameters do not say (the sizes of a tensor) is not guessed: an error asks for it, with a
-signature as an example.
+kernel. What C++ parameters do not say (the sizes of a tensor) is not guessed: without a signature, an error asks for
+one, with an example.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kjit.adoption.call import argument, template_arguments
-from kjit.adoption.proposal import propose
+from kjit.adoption.proposal import example
 from kjit.adoption.roles import PAGE, Roles, is_callable
 from kjit.cpp_functions import Function, Source, read_source
 from kjit.errors import UsageError
@@ -93,11 +93,11 @@ def adopt(path: Path, op: str, *, function: str | None, signature: str | None) -
         path: of the CUDA file.
         op: the name of the op.
         function: the name of a function in it; None: the only one.
-        signature: in the signature language; None: the one that the function's parameters imply.
+        signature: in the signature language.
 
     Raises:
-        UsageError: the file cannot be read or needs torch's headers; it has no such function, or several; its
-            parameters do not imply a signature, or do not match the one that is given.
+        UsageError: the file cannot be read or needs torch's headers; it has no such function, or several; there is no
+            signature, or the function's parameters do not match it.
     """
     shown = str(path)
     path = Path(os.path.abspath(path))
@@ -114,7 +114,18 @@ def adopt(path: Path, op: str, *, function: str | None, signature: str | None) -
             )
     chosen = _choose(source, function, shown)
     roles = Roles(source, chosen, op, shown, f"{shown}:{chosen.line}")
-    parsed = parse_signature(propose(roles) if signature is None else signature)
+    for parameter in chosen.parameters:
+        if parameter.type.count("*") > 1:
+            raise roles.refuse(
+                f"'{parameter.type} {parameter.name}' points to pointers.", f"write the op by hand: {PAGE}"
+            )
+    if signature is None:
+        chosen_by = f" --function {chosen.qualified}" if len(source.functions) > 1 else ""
+        raise roles.refuse(
+            f"a signature is needed, as the parameters of '{chosen.name}' do not say which tensor has which sizes.",
+            f'for example: kjit new {op} "{example(roles)}" --from {shown}{chosen_by}',
+        )
+    parsed = parse_signature(signature)
     arguments = tuple(argument(roles, parameter, parsed) for parameter in chosen.parameters)
     return Adoption(
         path,
@@ -123,7 +134,7 @@ def adopt(path: Path, op: str, *, function: str | None, signature: str | None) -
         arguments,
         template_arguments(roles, chosen.template, parsed),
         template_arguments(roles, chosen.class_template, parsed),
-        tuple(_notes(roles, signature)),
+        tuple(_notes(roles)),
         source.own_includes,
     )
 
@@ -154,16 +165,12 @@ def _choose(source: Source, name: str | None, shown: str) -> Function:
     )
 
 
-def _notes(roles: Roles, given: str | None) -> Sequence[str]:
+def _notes(roles: Roles) -> Sequence[str]:
     """The guesses, one sentence each."""
     notes = []
-    if given is None:
-        notes.append(f"the signature is read from {roles.place}; pass one of your own if it is wrong")
     if roles.function.is_kernel:
         notes.append(f"how '{roles.function.name}' is launched is a guess, a thread for each element: look at the grid")
     has_stream = any(roles.is_stream(parameter) for parameter in roles.function.parameters)
     if not roles.function.is_kernel and not roles.takes_views and not has_stream:
         notes.append(f"'{roles.function.name}' takes no cudaStream_t, and PyTorch's stream may be another than its own")
-    for parameter in roles.open_constants if given is None else ():
-        notes.append(f"the value of '{parameter.name}', a parameter of its template, is a guess")
     return notes

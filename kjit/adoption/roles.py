@@ -145,25 +145,9 @@ class Roles:
         return None
 
     def element(self, parameter: Parameter) -> str:
-        """The dtype of a pointer's elements, in a signature."""
-        base = parameter.base
-        if base in self.variables:
-            return self.variables[base]
-        vector = re.fullmatch(r"(float|int|half|char|uchar|short|uint)[1-4]", base)
-        name = _ELEMENTS.get(base.removeprefix("std::").removeprefix("kjit::"))
-        name = name or (
-            _ELEMENTS.get({"uchar": "unsigned char", "uint": "unsigned"}.get(vector[1], vector[1])) if vector else ""
-        )
-        if parameter.type.count("*") > 1:
-            raise self.refuse(
-                f"'{parameter.type} {parameter.name}' points to pointers.", f"write the op by hand: {PAGE}"
-            )
-        if not name:
-            raise self.refuse(
-                f"what '{parameter.type} {parameter.name}' points to is not a known dtype.",
-                "give a signature, such as: x: float32[N] -> out: float32[N]",
-            )
-        return name
+        """The dtype of a pointer's elements, in a signature; `float32` if it is unknown."""
+        base = parameter.base.removeprefix("std::").removeprefix("kjit::")
+        return self.variables.get(base) or _ELEMENTS.get(base) or _ELEMENTS.get(base.rstrip("1234"), "float32")
 
     def number(self, parameter: Parameter) -> str:
         """The type of a number, in a signature; empty if it is not a number."""
@@ -193,30 +177,6 @@ class Roles:
     def open_constants(self) -> list[Parameter]:
         """The template's numbers without a default."""
         return [p for p in self.all_template if p.type not in ("typename", "class") and not p.default]
-
-    def matched_shapes(self) -> dict[str, str]:
-        """The type of each tensor, according to the TensorMatchers in the function."""
-        body = self.function.body
-        symbols = set(re.findall(r"\b(\w+)\s*=\s*SymbolicSize\b", body))
-        for declared in re.findall(r"\bSymbolicSize\s+([^;]*);", body):
-            symbols |= set(re.findall(r"\b(\w+)\s*[{(]", declared))
-        opened = set(re.findall(r"\bSymbolicShape\s+(\w+)", body))
-        types: dict[str, str] = {}
-        call = r"\s*\.\s*(?:template\s+)?\w+\s*(?:<[^;()]*>)?\s*\([^;()]*\)"
-        for shape, chain in re.findall(rf"\bTensorMatcher\s*(?:\w+\s*)?\(([^;()]*)\)((?:{call})*)", body):
-            sizes = [size.strip() for size in re.sub(r"[{}]", "", shape).split(",") if size.strip()]
-            dims = ["..." if size in opened else size for size in sizes]
-            if any(size not in symbols and size != "..." and not size.isdecimal() for size in dims):
-                continue
-            dtype = re.search(r"with_dtype\s*<\s*([\w:]+)\s*>", chain)
-            name = (
-                (self.variables.get(dtype[1]) or _ELEMENTS.get(dtype[1].split("::")[-1])) if dtype is not None else None
-            )
-            if name is None:
-                continue
-            for tensor in re.findall(r"verify\s*\(\s*(\w+)", chain):
-                types[tensor] = f"{name}[{', '.join(dims)}]"
-        return types
 
 
 def is_list(parameter: Parameter) -> bool:

@@ -16,9 +16,10 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from operator import truediv
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kjit.bench.repeat import RUNS
 from kjit.bench.sweep import Measurement, Report, describe, identify
@@ -31,8 +32,7 @@ Verdict = Literal["ok", "unclear", "slower", "slower, as its control", "too few 
 """Unclear: the interval includes allowed and excessive changes."""
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """Lower and upper bound of a change; 0.1 is ten percent slower."""
 
     low: float
@@ -78,11 +78,6 @@ class Comparison:
             return "faster"
         return "slower" if self.interval.low > 0 else "level"
 
-    @property
-    def noise(self) -> float | None:
-        """The error of the change, to either side; None with too few samples."""
-        return None if self.interval is None else (self.interval.high - self.interval.low) / 2
-
 
 @dataclass(frozen=True)
 class Baseline:
@@ -104,30 +99,23 @@ def read_baseline(path: Path) -> Baseline:
     Raises:
         UsageError: the file is missing, or is something else.
     """
-    hint = "write one with: kjit bench --json > baseline.json"
     try:
         document = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise UsageError(f"the baseline {path} does not exist.", hint=hint) from None
-    except IsADirectoryError:
-        raise UsageError(f"the baseline {path} is a folder.", hint=hint) from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise UsageError(f"the baseline {path} is not JSON: {error}.", hint=hint) from None
-    try:
         hardware = {str(device["device"]): str(device["name"]) for device in document["hardware"]}
         samples = {
-            # Reports of earlier versions have only one time.
-            (m["file"], m["benchmark"], m["provider"], *sorted(m["args"].items())): tuple(
-                float(time) for time in m.get("runs_us", [m["median_us"]])
-            )
+            (m["file"], m["benchmark"], m["provider"], *sorted(m["args"].items())): tuple(map(float, m["runs_us"]))
             for m in document["measurements"]
             if m["median_us"] is not None
         }
         if not all(times and all(0 < time < math.inf for time in times) for times in samples.values()):
             raise ValueError
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise UsageError(f"the baseline {path} was not written by kjit bench.", hint=hint) from None
-    return Baseline(path, hardware, samples)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        reason = "was not written by `kjit bench --json`"
+    else:
+        return Baseline(path, hardware, samples)
+    raise UsageError(f"the baseline {path} {reason}.", hint="write one with: kjit bench --json > baseline.json")
 
 
 def compare(report: Report, baseline: Baseline, max_regression: float) -> list[Comparison]:
@@ -166,7 +154,8 @@ _Samples = Mapping[tuple[object, ...], tuple[float, ...]]
 def _compare(measurement: Measurement, now: _Samples, before: _Samples, allowed: float) -> Comparison:
     key, sweep = measurement.key, measurement.sweep
     interval = find_interval(before[key], now[key])
-    control, label = _control(measurement)
+    has_control = sweep.baseline is not None and sweep.baseline != measurement.provider
+    control = identify(sweep, sweep.baseline or "", measurement.args) if has_control else ()
     verdict: Verdict = "ok"
     if interval is None:
         verdict = "too few samples"
@@ -175,7 +164,9 @@ def _compare(measurement: Measurement, now: _Samples, before: _Samples, allowed:
     elif interval.low > allowed:
         verdict = "slower"
         if control in now and control in before:
-            relative = find_interval(_relative(before[key], before[control]), _relative(now[key], now[control]))
+            # Relative to the control's times in the same processes.
+            then, today = (list(map(truediv, each[key], each[control])) for each in (before, now))
+            relative = find_interval(then, today)
             if relative is None or relative.low <= allowed:
                 verdict = "slower, as its control"
     return Comparison(
@@ -186,22 +177,8 @@ def _compare(measurement: Measurement, now: _Samples, before: _Samples, allowed:
         change=statistics.median(_ratios(before[key], now[key])) - 1,
         interval=interval,
         verdict=verdict,
-        control=label,
+        control=sweep.label_of(sweep.baseline) if has_control else "",
     )
-
-
-def _control(measurement: Measurement) -> tuple[tuple[object, ...], str]:
-    """The key and the label of the control, if there is one."""
-    sweep = measurement.sweep
-    if sweep.baseline is None or sweep.baseline == measurement.provider:
-        return (), ""
-    label = dict(zip(map(str, sweep.providers), sweep.labels, strict=True))[sweep.baseline]
-    return identify(sweep, sweep.baseline, measurement.args), label
-
-
-def _relative(times: Sequence[float], control: Sequence[float]) -> list[float]:
-    """Times relative to the control's in the same process."""
-    return [time / other for time, other in zip(times, control, strict=False)]
 
 
 def _ratios(before: Sequence[float], now: Sequence[float]) -> list[float]:
@@ -261,17 +238,9 @@ def explain(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
 
 def to_json(comparisons: list[Comparison]) -> list[dict[str, Any]]:
     """For `--json`."""
+    names = {"before": "before_us", "now": "now_us"}
     return [
-        {
-            "where": c.where,
-            "before_us": c.before,
-            "now_us": c.now,
-            "samples": list(c.samples),
-            "change": c.change,
-            "interval": None if c.interval is None else [c.interval.low, c.interval.high],
-            "verdict": c.verdict,
-            "direction": c.direction,
-            "regressed": c.regressed,
-        }
+        {names.get(name, name): value for name, value in asdict(c).items() if name != "control"}
+        | {"direction": c.direction, "regressed": c.regressed}
         for c in comparisons
     ]

@@ -2,9 +2,6 @@
 
 - `<name>.png`: time over size, with a line and a band (fastest to slowest) per provider.
 - `<name>-bandwidth.png`: GB/s over size, with the hardware's limit, if the benchmark defines bytes.
-- `<name>-roofline.png`: rate over intensity (operations per byte), below the limits of bandwidth and compute, if it
-  also defines operations. Source: Williams, Waterman, Patterson, "Roofline: an insightful visual performance model for
-  multicore architectures", 2009.
 """
 
 from __future__ import annotations
@@ -50,8 +47,6 @@ def write_plots(report: Report, folder: Path) -> list[Path]:
         pictures = {f"{stem}.png": _draw_times}
         if any(m.gbps for m in measurements):
             pictures[f"{stem}-bandwidth.png"] = _draw_bandwidth
-        if any(m.gbps and m.tflops for m in measurements):
-            pictures[f"{stem}-roofline.png"] = _draw_roofline
         for name, draw in pictures.items():
             draw(sweep, measurements, folder / name)
             written.append(folder / name)
@@ -130,39 +125,6 @@ def _draw_bandwidth(sweep: Sweep, measurements: list[Measurement], path: Path) -
     _finish(figure, axes, path)
 
 
-def _draw_roofline(sweep: Sweep, measurements: list[Measurement], path: Path) -> None:
-    """Draw rates over intensities, below the hardware's limits."""
-    points = {
-        label: [
-            (m.flops / m.nbytes, m.tflops)
-            for m in measurements
-            if m.provider == str(provider) and m.tflops is not None and m.flops and m.nbytes
-        ]
-        for provider, label in zip(sweep.providers, sweep.labels, strict=True)
-    }
-    bandwidth, compute = _bandwidth(measurements), _rate(measurements)
-    figure, axes = _figure(_title(sweep))
-    for label, places in points.items():
-        axes.plot([x for x, _ in places], [y for _, y in places], marker="o", markersize=4, linestyle="", label=label)
-    intensities = [x for places in points.values() for x, _ in places]
-    low, high = min(intensities) / 4, max(intensities) * 4
-    if bandwidth is not None:
-        slope = bandwidth[0] / 1e3  # TFLOP/s for each operation a byte
-        ridge = None if compute is None else compute[0] / slope
-        if ridge is not None:
-            high = max(high, 4 * ridge)
-        xs = [low, *([ridge] if ridge is not None and low < ridge < high else []), high]
-        roof = [slope * x if compute is None else min(slope * x, compute[0]) for x in xs]
-        name = f"{bandwidth[1]}: {bandwidth[0]:,.0f} GB/s"
-        name += "" if compute is None else f", {compute[1]}: {compute[0]:,.0f} TFLOP/s"
-        axes.plot(xs, roof, color="black", linewidth=1, label=name)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("operations a byte")
-    axes.set_ylabel("TFLOP/s")
-    _finish(figure, axes, path)
-
-
 def _bandwidth(measurements: list[Measurement]) -> tuple[float, str] | None:
     """The limit of memory in GB/s, and its description: a published peak, or a copy."""
     for m in measurements:
@@ -170,13 +132,4 @@ def _bandwidth(measurements: list[Measurement]) -> tuple[float, str] | None:
             return m.hardware.peaks.gbps, "peak bandwidth"
         if m.hardware is not None and m.hardware.copy_gbps is not None:
             return m.hardware.copy_gbps, "a copy"
-    return None
-
-
-def _rate(measurements: list[Measurement]) -> tuple[float, str] | None:
-    """The limit of compute in TFLOP/s, for the dtype of the sweep."""
-    for m in measurements:
-        dtype = m.args.get("dtype")
-        if m.hardware is not None and m.hardware.peaks is not None and dtype in m.hardware.peaks.tflops:
-            return m.hardware.peaks.tflops[str(dtype)], f"peak of {dtype}"
     return None

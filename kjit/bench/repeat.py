@@ -12,14 +12,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from kjit.bench.collect import load_sweeps
 from kjit.bench.sweep import Failure, Report, Sweep, describe, identify, measure_time, plain
-from kjit.benchmark import brief, quick
+from kjit.benchmark import mode, quick
 from kjit.project import PYTHON_C, Project, Raised, describe_error, prints_to_stderr, read_project, run_of_project
 from kjit.revision import environment_of
 
@@ -67,7 +66,9 @@ def repeat(
         samples[project] = {_text(m.key): [m.time.median] for m in measured if m.time is not None}
     else:
         samples[then] = {}
-    _give_memory_back()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()  # memory for the other processes
     for run in range(2 if then is None else 1, runs + 1) if again else ():
         if on_run is not None:
             on_run(run)
@@ -100,13 +101,6 @@ def _text(key: tuple[object, ...]) -> str:
     return json.dumps(key)
 
 
-def _give_memory_back() -> None:
-    """Free cached GPU memory of PyTorch for the other process."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
-
-
 def _measure_in_a_process(
     project: Project, files: list[Path], *, is_quick: bool, tells: bool = False
 ) -> dict[str, float] | str:
@@ -117,13 +111,7 @@ def _measure_in_a_process(
     """
     with tempfile.TemporaryDirectory(prefix="kjit-bench-") as folder:
         result = Path(folder) / "times.json"
-        request = {
-            "pyproject": str(project.root / "pyproject.toml"),
-            "files": [str(file) for file in files],
-            "quick": is_quick,
-            "tells": tells,
-            "result": str(result),
-        }
+        request = (str(project.root / "pyproject.toml"), [*map(str, files)], is_quick, tells, str(result))
         command = [sys.executable, "-c", _START, json.dumps(request)]
         done = subprocess.run(
             command, env=environment_of(project), stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False
@@ -136,18 +124,13 @@ def _measure_in_a_process(
 
 def main() -> None:
     """Run the measurements of a request, the first argument; the main function of the processes."""
-    request = json.loads(sys.argv[1])
-    project = read_project(Path(request["pyproject"]))
-    with ExitStack() as stack:
-        stack.enter_context(prints_to_stderr())
-        if request["quick"]:
-            stack.enter_context(quick())
-        sweeps, failures = load_sweeps(project, [Path(file) for file in request["files"]])
-        with brief():
-            times = _measure(sweeps, failures)
-    if request["tells"]:
+    pyproject, files, is_quick, tells, result = json.loads(sys.argv[1])
+    with prints_to_stderr(), quick() if is_quick else mode(brief=True):
+        sweeps, failures = load_sweeps(read_project(Path(pyproject)), [*map(Path, files)])
+        times = _measure(sweeps, failures)
+    if tells:
         sys.stderr.writelines(f"{failure.where}: {failure.reason}\n" for failure in failures[:_MOST_LISTED])
-    Path(request["result"]).write_text(json.dumps(times), "utf-8")
+    Path(result).write_text(json.dumps(times), "utf-8")
 
 
 def _measure(sweeps: list[Sweep], failures: list[Failure] | None = None) -> dict[str, float]:

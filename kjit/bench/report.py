@@ -5,17 +5,14 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kjit import __version__
 from kjit.bench.compare import CONFIDENCE, Comparison, explain
 from kjit.bench.outputs import Agreement
 from kjit.bench.sweep import Failure, Measurement, Report, Sweep, plain
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -29,8 +26,8 @@ class Grid:
     notes: tuple[str, ...] = ()
 
 
-_WIDE = 10_000
 _LISTED = 4  # failures with the same reason to list
+_BUSY = 1.5  # of the fastest sample, from which a median is in doubt
 
 
 def grids(report: Report) -> list[Grid]:
@@ -46,11 +43,11 @@ def _grid(sweep: Sweep, measurements: Sequence[Measurement]) -> Grid:
     columns.append(("time (us)", ["failed" if m.time is None else number(m.time.median) for m in measurements]))
     # Empty columns are left out.
     optional = [
-        ("GB/s", [_optional(m.gbps) for m in measurements]),
-        ("TFLOP/s", [_optional(m.tflops) for m in measurements]),
+        ("GB/s", ["" if m.gbps is None else number(m.gbps) for m in measurements]),
+        ("TFLOP/s", ["" if m.tflops is None else number(m.tflops) for m in measurements]),
         ("share", [_share(m) for m in measurements]),
         (
-            f"vs {_baseline_label(sweep)}",
+            f"vs {sweep.label_of(sweep.baseline)}",
             ["" if m.speedup is None else f"{m.speedup:.2f}x" for m in measurements],
         ),
         ("results", _agreements(measurements)),
@@ -67,44 +64,37 @@ def comparison_grid(comparisons: Sequence[Comparison], name: str, *, judged: boo
     rows = []
     for c in sorted(comparisons, key=lambda c: -c.change):
         interval = "" if c.interval is None else f"{c.interval.low:+.1%} to {c.interval.high:+.1%}"
-        noise = "" if c.noise is None else f"{c.noise:.1%}"
-        found = (interval, c.verdict) if judged else (noise, c.direction)
-        rows.append((c.where, number(c.before), number(c.now), f"{c.change:+.1%}", *found))
-    column = f"{CONFIDENCE:.0%} interval" if judged else "noise"
-    header = ("measurement", "before (us)", "now (us)", "change", column, "")
+        result = c.verdict if judged else c.direction
+        rows.append((c.where, number(c.before), number(c.now), f"{c.change:+.1%}", interval, result))
+    header = ("measurement", "before (us)", "now (us)", "change", f"{CONFIDENCE:.0%} interval", "")
     return Grid(f"against {name}", header, tuple(rows), 1, explain(comparisons))
 
 
-def print_grids(tables: Sequence[Grid], console: Console) -> None:
-    """Print tables at their full width, so that a narrow terminal or a pipe truncates no numbers."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    # rich fits a table into the width of its console, and no option of `print` goes past that.
-    wide = Console(file=console.file, width=_WIDE, highlight=False, soft_wrap=True, no_color=console.no_color)
+def to_text(tables: Sequence[Grid], *, markdown: bool = False) -> str:
+    """The tables for a terminal, at their full width, or in GitHub's Markdown."""
+    lines = []
     for grid in tables:
-        table = Table(title=escape(grid.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-        for index, name in enumerate(grid.header):
-            table.add_column(escape(name), justify="left" if index < grid.left else "right", no_wrap=True)
-        for row in grid.rows:
-            table.add_row(*map(escape, row))
-        wide.print(table)
-        for note in grid.notes:
-            console.print(f"  {note}", markup=False)
+        rows = [grid.header, *grid.rows]
+        if markdown:
+            rows = [tuple(cell.replace("|", "\\|") for cell in row) for row in rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        rules = tuple("-" * width if i < grid.left else f"{'-' * (width - 1)}:" for i, width in enumerate(widths))
+        rows[1:1] = [rules] if markdown else []
+        lines += [f"### {grid.title}" if markdown else grid.title, ""]
+        for row in rows:
+            cells = [
+                cell.ljust(width) if i < grid.left else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append(f"| {' | '.join(cells)} |" if markdown else f"  {'  '.join(cells)}".rstrip())
+        lines += ["", *(f"{'' if markdown else '  '}{note}\n" for note in grid.notes)]
+    return "\n".join(lines)
 
 
-def print_report(report: Report, console: Console | None = None) -> None:
-    """Print the tables, the hardware, and what failed."""
-    from rich.console import Console
-
-    console = console or Console(highlight=False, soft_wrap=True)
-    for line in hardware_lines(report):
-        console.print(line, markup=False)
-    print_grids(grids(report), console)
-    for failed in describe_failures(report.failures):
-        console.print(f"failed: {failed}", markup=False)
+def describe(report: Report) -> str:
+    """The hardware, the tables, and what failed."""
+    failures = [f"failed: {failed}" for failed in describe_failures(report.failures)]
+    return "\n".join([*hardware_lines(report), "", to_text(grids(report)), *failures])
 
 
 def describe_failures(failures: Sequence[Failure]) -> list[str]:
@@ -136,25 +126,13 @@ def hardware_lines(report: Report) -> list[str]:
     return lines
 
 
-def to_markdown(tables: Sequence[Grid]) -> str:
-    """The tables in GitHub's Markdown."""
-    lines = []
-    for grid in tables:
-        lines += [f"### {_escape(grid.title)}", ""]
-        lines.append("| " + " | ".join(_escape(name) for name in grid.header) + " |")
-        lines.append("|" + "|".join("---" if i < grid.left else "---:" for i in range(len(grid.header))) + "|")
-        lines += ["| " + " | ".join(map(_escape, row)) + " |" for row in grid.rows]
-        lines += ["", *(f"{note}\n" for note in grid.notes)]
-    return "\n".join(lines)
-
-
 def to_json(report: Report) -> dict[str, Any]:
     """The full report, for programs and for `kjit bench --baseline`."""
     return {
         "kjit": __version__,
         "hardware": [device.to_json() for device in report.hardware],
         "measurements": [_record(m) for m in report.measurements],
-        "failures": [{"where": failure.where, "reason": failure.reason} for failure in report.failures],
+        "failures": [asdict(failure) for failure in report.failures],
     }
 
 
@@ -165,7 +143,6 @@ def write_csv(report: Report, path: Path) -> None:
     for measurement in report.measurements:
         record = _record(measurement)
         args: Mapping[str, Any] = record.pop("args")
-        record["throttled"] = "; ".join(record["throttled"])
         record["runs_us"] = "; ".join(map(str, record["runs_us"]))
         records.append({"file": record.pop("file"), "benchmark": record.pop("benchmark"), **args, **record})
     fixed = [key for key in (records[0] if records else ()) if key not in ("file", "benchmark", *names)]
@@ -176,26 +153,28 @@ def write_csv(report: Report, path: Path) -> None:
 
 
 def _record(m: Measurement) -> dict[str, Any]:
+    median, fastest, slowest = m.time or (None, None, None)
+    share, share_of = m.share or (None, None)
+    matches, difference = m.agreement or (None, None)
     return {
         "file": m.sweep.file,
         "benchmark": m.sweep.name,
         "args": dict(m.args),
         "provider": m.provider,
         "hardware": None if m.hardware is None else m.hardware.device,
-        "median_us": None if m.time is None else m.time.median,
-        "min_us": None if m.time is None else m.time.min,
-        "max_us": None if m.time is None else m.time.max,
+        "median_us": median,
+        "min_us": fastest,
+        "max_us": slowest,
         "runs_us": list(m.runs),
         "bytes": m.nbytes,
         "flops": m.flops,
         "gbps": m.gbps,
         "tflops": m.tflops,
-        "share": None if m.share is None else m.share.value,
-        "share_of": None if m.share is None else m.share.of,
+        "share": share,
+        "share_of": share_of,
         "speedup": m.speedup,
-        "match": None if m.agreement is None else m.agreement.matches,
-        "difference": None if m.agreement is None or math.isinf(m.agreement.difference) else m.agreement.difference,
-        "throttled": list(m.throttled),
+        "match": matches,
+        "difference": None if difference == math.inf else difference,
         "error": m.error,
     }
 
@@ -218,24 +197,21 @@ def _notes(sweep: Sweep, measurements: Sequence[Measurement]) -> tuple[str, ...]
     notes = []
     compared = [m.agreement for m in measurements if m.agreement is not None]
     if compared and all(each.matches for each in compared):
-        notes.append(f"All results match {_baseline_label(sweep)}'s.")
+        notes.append(f"All results match {sweep.label_of(sweep.baseline)}'s.")
     elif compared:
-        differ = (
-            f"Some results differ from {_baseline_label(sweep)}'s by more than rounding, as a part of the largest one"
+        notes.append(
+            f"Some results differ from {sweep.label_of(sweep.baseline)}'s by more than rounding, as a part of the"
+            " largest one: a wrong kernel's time says little."
         )
-        notes.append(f"{differ}: a wrong kernel's time says little.")
     if any(m.share is not None and m.share.value > 1 and m.share.of.endswith("bandwidth") for m in measurements):
         notes.append("More than 100%: the data stayed in the cache between calls, and memory was not the limit.")
-    throttled = [m for m in measurements if m.throttled]
-    if throttled:
-        reasons = ", ".join(dict.fromkeys(reason for m in throttled for reason in m.throttled))
-        notes.append(f"The GPU lowered its clocks during {len(throttled)} of {len(measurements)} of these: {reasons}.")
+    busy = sum(m.time is not None and m.time.median > _BUSY * m.time.min for m in measurements)
+    if busy:
+        notes.append(
+            f"In {busy} of {len(measurements)} the median is far above the fastest sample: something else may be"
+            " running here, or the clocks changed. Measure again when the machine is idle."
+        )
     return tuple(notes)
-
-
-def _baseline_label(sweep: Sweep) -> str:
-    names = [str(provider) for provider in sweep.providers]
-    return sweep.labels[names.index(sweep.baseline)] if sweep.baseline is not None else ""
 
 
 def _share(m: Measurement) -> str:
@@ -248,16 +224,8 @@ def _value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _optional(value: float | None) -> str:
-    return "" if value is None else number(value)
-
-
 def number(value: float) -> str:
     """Three or four significant digits: 0.0123, 1.23, 12.3, 1,234."""
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("|", "\\|")

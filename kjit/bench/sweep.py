@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kjit.bench.clocks import watch_throttling
+from kjit import env
 from kjit.bench.hardware import Hardware, Share, find_hardware
 from kjit.bench.outputs import Agreement, compare
-from kjit.benchmark import BenchTime, kept
+from kjit.benchmark import BenchTime, Kept, mode
 from kjit.errors import KjitError, UsageError
 from kjit.project import describe_error
 
@@ -63,7 +63,10 @@ class Sweep:
                     raise UsageError(f"{file}: {bench.plot_name} has the x value {point} for the names {list(names)}.")
             providers, labels = tuple(bench.line_vals), tuple(str(name) for name in bench.line_names)
             name = bench.plot_name or mark.fn.__name__
-            sweeps.append(cls(file, name, mark.fn, names, points, bench.line_arg, providers, labels, dict(bench.args)))
+            args = dict(bench.args)
+            if env.simulation() is not None and str(args.get("device")).startswith("cuda"):
+                args["device"] = "cpu"  # for tensors of the CPU, ops run CUDA kernels in the simulator
+            sweeps.append(cls(file, name, mark.fn, names, points, bench.line_arg, providers, labels, args))
         return sweeps
 
     @property
@@ -71,6 +74,10 @@ class Sweep:
         """The provider that speed-ups are relative to."""
         names = [str(provider) for provider in self.providers]
         return BASELINE if BASELINE in names else names[1] if len(names) > 1 else None
+
+    def label_of(self, provider: object) -> str:
+        """The label of a provider; empty for None."""
+        return dict(zip(map(str, self.providers), self.labels, strict=True)).get(str(provider), "")
 
     @property
     def judged(self) -> tuple[Any, ...]:
@@ -107,7 +114,6 @@ class Measurement:
         share: the share of the hardware's limit.
         speedup: relative to the baseline provider.
         agreement: the comparison of the results with the baseline provider's, if both return tensors.
-        throttled: the limits that held the GPU's clocks down during the measurement.
         runs: the median in each process, in microseconds, this one first (`kjit.bench.repeat`).
     """
 
@@ -123,7 +129,6 @@ class Measurement:
     share: Share | None = None
     speedup: float | None = None
     agreement: Agreement | None = None
-    throttled: tuple[str, ...] = ()
     runs: tuple[float, ...] = ()
 
     @property
@@ -186,7 +191,8 @@ def run_sweeps(sweeps: Iterable[Sweep], on_start: Callable[[Sweep, str], None] |
                 if on_start is not None:
                     on_start(sweep, describe(plain(given), str(provider)))
                 # Only the first is judged; poisoned memory may make PyTorch compile others again.
-                with kept(poisons=provider == sweep.providers[0]) as keeper:
+                keeper = Kept(poisons=provider == sweep.providers[0])
+                with mode(kept=keeper):
                     row.append(_measure(sweep, given, provider, label, known))
                 results.append(keeper.results[:1])
             report.measurements += _compared(sweep, row, results)
@@ -201,31 +207,21 @@ def run_sweeps(sweeps: Iterable[Sweep], on_start: Callable[[Sweep, str], None] |
 def _measure(
     sweep: Sweep, given: dict[str, Any], provider: object, label: str, known: dict[str, Hardware]
 ) -> Measurement:
+    import torch
+
     args = plain(given)
     hardware: Hardware | None = None
     try:
         hardware = _hardware(given, known)
-        _seed()
-        with watch_throttling(hardware.uuid) as watch:
-            time = measure_time(sweep, given, provider)
-        cost = {name: _cost(sweep, name, given) for name in ("bytes_moved", "flops")}
+        torch.manual_seed(0)  # the same random inputs for each provider
+        time = measure_time(sweep, given, provider)
+        nbytes, flops = (_cost(sweep, name, given) for name in ("bytes_moved", "flops"))
     except Exception as error:  # noqa: BLE001 (a benchmark is the user's code; what it raises is what there is to report)
         reason = describe_error(error, Path(sweep.function.__code__.co_filename))
         return Measurement(sweep, str(provider), label, args, hardware, None, error=reason)
-    measured = Measurement(
-        sweep,
-        str(provider),
-        label,
-        args,
-        hardware,
-        time,
-        nbytes=cost["bytes_moved"],
-        flops=cost["flops"],
-        throttled=watch.reasons,
-        runs=(time.median,),
-    )
-    share = hardware.share(measured.gbps, measured.tflops, _dtype_name(given))
-    return replace(measured, share=share)
+    runs = (time.median,)
+    measured = Measurement(sweep, str(provider), label, args, hardware, time, nbytes=nbytes, flops=flops, runs=runs)
+    return replace(measured, share=hardware.share(measured.gbps, measured.tflops, args.get("dtype")))
 
 
 def measure_time(sweep: Sweep, given: Mapping[str, Any], provider: object) -> BenchTime:
@@ -260,31 +256,22 @@ def _hardware(given: dict[str, Any], known: dict[str, Hardware]) -> Hardware:
     return known[device]
 
 
-def _dtype_name(given: dict[str, Any]) -> str | None:
-    dtype = given.get("dtype")
-    return None if dtype is None else str(dtype).removeprefix("torch.")
-
-
 def _compared(sweep: Sweep, row: list[Measurement], results: list[list[object]]) -> list[Measurement]:
     """Measurements with their speed-ups over the baseline provider, and with the agreement of their results."""
-    base = next((index for index, m in enumerate(row) if m.provider == sweep.baseline and m.time is not None), None)
-    if base is None:
+    times = {m.provider: (m.time, result) for m, result in zip(row, results, strict=True) if m.time is not None}
+    if sweep.baseline not in times:
         return row
-    compared = []
-    for index, m in enumerate(row):
-        time = row[base].time
-        if m.time is not None and time is not None:
-            agreement = None if index == base else compare(results[index], results[base])
-            m = replace(m, speedup=time.median / m.time.median, agreement=agreement)
-        compared.append(m)
-    return compared
-
-
-def _seed() -> None:
-    """Give each provider the same random inputs."""
-    import torch
-
-    torch.manual_seed(0)
+    base, expected = times[sweep.baseline]
+    return [
+        replace(
+            m,
+            speedup=base.median / m.time.median,
+            agreement=None if m.provider == sweep.baseline else compare(result, expected),
+        )
+        if m.time is not None
+        else m
+        for m, result in zip(row, results, strict=True)
+    ]
 
 
 def identify(sweep: Sweep, provider: str, args: Mapping[str, Any]) -> tuple[object, ...]:

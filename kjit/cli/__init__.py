@@ -150,49 +150,28 @@ def _report(error: Exception) -> int:
 
 
 def _report_usage(error: Exception) -> int:
+    """Print an error of the command line's parser in kjit's form: a sentence, and its suggestion as the hint."""
     message: str = error.format_message()  # type: ignore[attr-defined]
     if type(error).__name__ == "NoArgsIsHelpError":  # `kjit` alone: the message is the help
         console.say(message)
         return 0
-    console.print_error(*explain_usage(message, _command_of(error)))
-    return int(getattr(error, "exit_code", 2))
-
-
-def explain_usage(message: str, command: str) -> tuple[str, str]:
-    """An error of the command line's parser in kjit's form: a sentence, and the suggestion as the hint.
-
-    Args:
-        command: such as `kjit cache`.
-    """
     guess = _GUESS.search(message)
     sentence = (message[: guess.start()] if guess is not None else message).strip().rstrip(".")
     words = re.findall(r"[\w-]+", guess[1] or guess[2]) if guess is not None else []
+    context = getattr(error, "ctx", None)  # some errors have none
+    command = "kjit" if context is None else context.command_path
     hint = f"did you mean {' or '.join(words)}?" if words else f"`{command} --help` shows its usage"
-    return f"{sentence[:1].lower()}{sentence[1:]}.", hint
-
-
-def _command_of(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    if context is not None:
-        return str(context.command_path)
-    # Some errors have no context.
-    names = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
-    named = next((argument for argument in sys.argv[1:] if argument in names), None)
-    return "kjit" if named is None else f"kjit {named}"
+    console.print_error(f"{sentence[:1].lower()}{sentence[1:]}.", hint)
+    return int(getattr(error, "exit_code", 2))
 
 
 def _explain(error: OSError) -> tuple[str, str | None]:
     if error.errno == errno.ENOENT and error.filename is None:  # of os.getcwd
         return "the current folder no longer exists.", "cd to one that does"
-    where = error.filename if error.filename is not None else "a file"
-    if error.errno == errno.ENOSPC:
-        return (
-            f"no space is left on the disk{'' if error.filename is None else f' for {where!r}'}.",
-            "free some space (`kjit clean-cache` empties kjit's cache)",
-        )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return (
-            f"this user is not permitted to read or write '{where}'.",
-            "check its permissions, or work in another folder",
-        )
-    return f"{error.strerror or error} ('{where}').", None
+    hint = {
+        errno.ENOSPC: "free some space (`kjit clean-cache` empties kjit's cache)",
+        errno.EACCES: "check its permissions, or work in another folder",
+        errno.EPERM: "check its permissions, or work in another folder",
+    }
+    where = "" if error.filename is None else f" ('{error.filename}')"
+    return f"{error.strerror or error}{where}.", hint.get(error.errno or 0)

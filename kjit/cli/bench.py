@@ -14,7 +14,6 @@ from kjit.errors import UsageError
 
 if TYPE_CHECKING:
     from kjit.bench.sweep import Report, Sweep
-    from kjit.project import Project
 
 
 def bench(
@@ -60,17 +59,15 @@ def bench(
 
     Exit status 1: a benchmark failed, or its samples show it slower than the baseline by more than --max-regression.
     """
-    from kjit.bench import collect, compare, repeat, report
+    from kjit.bench import collect, compare, last, repeat, report
     from kjit.project import find_project, prints_to_stderr
 
     if json and markdown:
         raise UsageError("--json and --markdown exclude each other.")
     if baseline is not None and against is not None:
         raise UsageError("--baseline and --against exclude each other.")
-    if csv is not None and csv.is_dir():
-        raise UsageError(f"'{csv}' cannot be written: it is a folder.", hint=f"name a file in it: {csv / 'times.csv'}")
-    if csv is not None and not csv.absolute().parent.is_dir():
-        raise UsageError(f"'{csv}' cannot be written: its folder does not exist.", hint=f"mkdir -p '{csv.parent}'")
+    if csv is not None:
+        csv.touch()  # an error before anything runs
     if env.simulation() is not None:
         console.note(f"{env.SIM} is set: times in the simulator do not predict those on a GPU.")
     allowed = _percent(max_regression)
@@ -90,9 +87,8 @@ def bench(
     from kjit.revision import checked_out
 
     with ExitStack() as stack:
-        if against is None:
-            revision = None
-        else:
+        revision = None
+        if against is not None:
             otherwise = "--baseline takes a report that `kjit bench --json` wrote"
             revision = stack.enter_context(checked_out(project, against, otherwise))
         with quickly() if quick else nullcontext():
@@ -103,9 +99,7 @@ def bench(
         if revision is not None:
             revision.bring([project.benchmarks_dir, project.tests_dir], project)
         if revision is not None or wanted > 1:
-            what = "run {} of {}, in a process of its own"
-            if revision is not None:
-                what = f"pair {{}} of {{}}: this and {against}, in processes of their own"
+            what = "run" if revision is None else f"this and {against}: pair"
             samples = repeat.repeat(
                 measured,
                 project,
@@ -113,13 +107,16 @@ def bench(
                 wanted,
                 is_quick=quick,
                 then=None if revision is None else revision.project,
-                on_run=lambda run: console.note(what.format(run, wanted)),
+                on_run=lambda run: console.note(f"{what} {run} of {wanted}, in a process of its own"),
             )
         if revision is not None:
             hardware = {device.device: device.name for device in measured.hardware}
             known = compare.Baseline(Path(revision.name), hardware, samples)
     if not quick and env.simulation() is None:
-        _keep(measured, project)
+        try:
+            last.keep(measured, project)
+        except OSError as error:
+            console.note(f"`kjit list` will not show these times: {error}")
     comparisons = compare.compare(measured, known, allowed) if known is not None and known.samples else []
 
     if json:
@@ -135,10 +132,7 @@ def bench(
             grids.append(report.comparison_grid(comparisons, str(known.path), judged=against is None))
         for line in report.hardware_lines(measured):
             console.say(line)
-        if markdown:
-            console.say(f"\n{report.to_markdown(grids)}")
-        else:
-            report.print_grids(grids, console.out())
+        console.say(f"\n{report.to_text(grids, markdown=markdown)}")
     if csv is not None:
         report.write_csv(measured, csv)
         console.note(f"wrote {csv}")
@@ -155,22 +149,10 @@ def bench(
         console.print_error(
             f"{len(slower)} of {len(comparisons)} measurements are more than {allowed:.0%} slower than"
             f" {'the baseline' if against is None else against}.",
-            "noise is taken into account; --max-regression allows more"
-            if against is not None
-            else "noise is taken into account; to accept the new times, write the baseline again",
+            "noise is taken into account; --max-regression allows more",
         )
     if measured.failures or slower:
         raise typer.Exit(1)
-
-
-def _keep(measured: Report, project: Project) -> None:
-    """Save the last times for `kjit list`, if the project can be written to."""
-    from kjit.bench import last
-
-    try:
-        last.keep(measured, project)
-    except OSError as error:
-        console.note(f"`kjit list` will not show these times: {error}")
 
 
 def _run(sweeps: list[Sweep]) -> Report:
@@ -179,28 +161,21 @@ def _run(sweeps: list[Sweep]) -> Report:
 
     from kjit.bench.sweep import run_sweeps
 
-    total = sum(sweep.size for sweep in sweeps)
+    begun: set[int] = set()
+
+    def note(sweep: Sweep, _: str) -> None:
+        if id(sweep) not in begun:
+            begun.add(id(sweep))
+            console.note(f"{sweep.file}: {sweep.name}: {sweep.size} measurements")
+
     if not console.is_live():
-        begun: set[int] = set()
-
-        def say_once(sweep: Sweep, _: str) -> None:
-            if id(sweep) not in begun:
-                begun.add(id(sweep))
-                console.note(f"{sweep.file}: {sweep.name}: {sweep.size} measurements")
-
-        return run_sweeps(sweeps, say_once)
-
+        return run_sweeps(sweeps, note)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console.err(), transient=True) as progress:
-        task = progress.add_task("starting", total=total)
-        done = -1
-
-        def advance(sweep: Sweep, what: str) -> None:
-            nonlocal done
-            done += 1
-            progress.update(task, description=f"{sweep.name}: {what}", completed=done)
-
-        return run_sweeps(sweeps, advance)
+        task = progress.add_task("starting", total=sum(sweep.size for sweep in sweeps), completed=-1)
+        return run_sweeps(
+            sweeps, lambda sweep, what: progress.update(task, description=f"{sweep.name}: {what}", advance=1)
+        )
 
 
 def _percent(text: str) -> float:

@@ -14,7 +14,7 @@ from kjit import env
 from kjit.cli import console, text
 from kjit.cli.options import Archs, Json, Ops
 from kjit.errors import CompileError, UsageError
-from kjit.spec import TARGET_KINDS, TargetKind
+from kjit.spec import KINDS, TargetKind
 
 if TYPE_CHECKING:
     from kjit.engine.bundle_writer import Change, Written
@@ -46,7 +46,7 @@ def build(
     target: Annotated[
         list[str] | None,
         typer.Option(
-            "--target", metavar="LIST", help=f"{', '.join(TARGET_KINDS)}; default: cuda and cpu, if they can be built."
+            "--target", metavar="LIST", help=f"{', '.join(KINDS)}; default: cuda and cpu, if they can be built."
         ),
     ] = None,
     cuda_compiler: Annotated[
@@ -146,13 +146,16 @@ def build(
         change = bundle_writer.preview(out, variants, only=only)
     if json:
         failed = [{"op": op, "error": error.message} for op, error in collected.failures]
-        document: dict[str, object] = {"variants": [*map(reports.to_json, outcomes)], "wrappers": failed}
+        bundle = None if written is None else dataclasses.asdict(written) | {"folder": str(written.folder)}
+        if bundle is not None:
+            del bundle["change"]
         console.print_json(
-            document
-            | {
+            {
+                "variants": [*map(reports.to_json, outcomes)],
+                "wrappers": failed,
                 "left_out": left_out,
-                "bundle": (None if written is None else _bundle_to_json(written)),
-                "change": (None if change is None else dataclasses.asdict(change)),
+                "bundle": bundle,
+                "change": None if change is None else dataclasses.asdict(change),
             }
         )
     elif outcomes:
@@ -168,21 +171,11 @@ def build(
     if written is not None:
         _print_bundle(written, project, is_result=not json)
     if change is not None and out is not None:
-        _print_change(change, dry_run=dry_run, declares_all=not ops)
+        _print_change(change, dry_run=dry_run)
     if not is_done:
         if out is not None and not dry_run:
             console.note(f"The bundle {out} is not written: it must be complete.")
         raise typer.Exit(1)
-
-
-def _bundle_to_json(written: Written) -> dict[str, object]:
-    return {
-        "folder": str(written.folder),
-        "modules": written.modules,
-        "libraries": written.libraries,
-        "size": written.size,
-        "glibc": written.glibc,
-    }
 
 
 def _print_bundle(written: Written, project: Project, *, is_result: bool) -> None:
@@ -197,7 +190,7 @@ def _print_bundle(written: Written, project: Project, *, is_result: bool) -> Non
         console.note(f"The wrappers look for it in {project.display(beside)}: ship it there.")
 
 
-def _print_change(change: Change, *, dry_run: bool, declares_all: bool) -> None:
+def _print_change(change: Change, *, dry_run: bool) -> None:
     """Print the changes of an existing bundle."""
     for names, done, would in (
         (change.replaced, "replaced", "would be replaced"),
@@ -206,8 +199,6 @@ def _print_change(change: Change, *, dry_run: bool, declares_all: bool) -> None:
     ):
         if names:
             console.note(f"{would if dry_run else done}: {_few(names)}")
-    if change.kept and change.others and declares_all:
-        console.note(f"No wrapper declares {_few(change.others)} any longer; --only removes that.")
     for doubt in change.doubts:
         console.note(f"in doubt: {doubt}")
 
@@ -220,14 +211,13 @@ def _few(names: Sequence[str]) -> str:
 
 def _kinds(target: Sequence[str]) -> list[TargetKind] | None:
     """The targets named by `--target`; None if there are none."""
-    known: dict[str, TargetKind] = {kind: kind for kind in TARGET_KINDS}
     names = [name for item in target for name in item.replace(",", " ").split()]
     for name in names:
-        if name not in known:
+        if name not in KINDS:
             raise UsageError(
-                f"'{name}' is not a target.", hint=f"--target {env.one_of(TARGET_KINDS)}, or several: cuda,cpu"
+                f"'{name}' is not a target.", hint=f"--target {env.one_of(tuple(KINDS))}, or several: cuda,cpu"
             )
-    return list(dict.fromkeys(known[name] for name in names)) or None
+    return list(dict.fromkeys(names)) or None
 
 
 def _print_table(outcomes: list[Outcome]) -> None:
@@ -236,7 +226,7 @@ def _print_table(outcomes: list[Outcome]) -> None:
     from kjit.engine.reports import compiler_of
 
     is_dry = any(outcome.state == "stale" for outcome in outcomes)
-    is_cuda = any(outcome.variant.target.kind == "cuda" for outcome in outcomes) and not is_dry
+    is_cuda = any(outcome.variant.target.archs for outcome in outcomes) and not is_dry
     right = ([] if is_dry else ["seconds"]) + ["size"]
     of_kernels = ["registers", "shared memory", "spills", "stack"] if is_cuda else []
     rows = []

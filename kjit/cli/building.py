@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
 import typer
 
 from kjit.cli import console, text
-from kjit.cli.interrupts import ended_by_signals
-from kjit.cli.progress import progress
 from kjit.errors import CompileError, KjitError
 
 if TYPE_CHECKING:
     from kjit.engine.cache.store import Store
-    from kjit.engine.outcomes import Outcome
+    from kjit.engine.outcomes import Event, Outcome
     from kjit.spec import Variant
 
 
@@ -37,7 +39,7 @@ def build_variants(
     at_once = parallel_jobs(variants, jobs)
     if jobs is not None and at_once < min(jobs, units_of(variants)):
         console.note(f"{text.count(at_once, 'compile')} at once instead of {jobs}: there is not enough free memory.")
-    with ended_by_signals() as cancel, progress(len(variants), verbose) as on_event:
+    with ended_by_signals() as cancel, _progress(len(variants), verbose) as on_event:
         return pool.build_all(
             variants, store, jobs=jobs, on_event=on_event, verbose=verbose, must_last=not to_ship, cancel=cancel
         )
@@ -71,3 +73,88 @@ def print_errors(errors: Iterable[KjitError]) -> None:
         elif isinstance(error, CompileError):
             console.print_error(f"{head} (as above)", None)
         known.add(same)
+
+
+@contextlib.contextmanager
+def _progress(total: int, verbose: bool) -> Iterator[Callable[[Event], None]]:
+    """A function for the events of a build of `total` variants.
+
+    Args:
+        verbose: print one line per event on a terminal, too, with the commands.
+    """
+    from kjit.engine.outcomes import Started
+    from kjit.engine.reports import compiler_of, made_by
+
+    done = 0
+
+    def log(event: Event) -> None:
+        nonlocal done
+        if isinstance(event, Started):
+            console.note(f"compiling {event.variant.label}: {event.reason}")
+            return
+        done += 1
+        if event.state != "hit":
+            console.note(f"[{done}/{total}] {event.state} {event.variant.label} in {event.seconds:.1f} s")
+        if verbose and event.artifact is not None and event.state == "built":
+            console.note(f"  {made_by(*compiler_of(event.artifact))}")
+            for command in event.artifact.build.get("commands", ()):
+                console.note(f"  {command}")
+
+    if not console.is_live() or verbose or not total:
+        yield log
+        return
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    what = TextColumn("{task.description}")
+    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), what)
+    with Progress(*columns, console=console.err(), transient=True) as display:
+        task = display.add_task("building", total=total)
+
+        def show(event: Event) -> None:
+            if not isinstance(event, Started):
+                display.advance(task)
+            display.update(task, description=event.variant.label)
+
+        yield show
+
+
+_ENDED_BY = 128  # plus the signal's number, as in shells
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[threading.Event]:
+    """End the compilers when this process is terminated (by Ctrl-C, CI, or a closed terminal), then the command.
+
+    That takes a few seconds at most (run.py), during which further signals are ignored, as they would leave the work
+    half done. Yields an event that is set by the signal: Python drops an exception raised in a `__del__` or a callback
+    of a weak reference, and the event reaches the waiting code anyway.
+
+    Raises:
+        Exit: with the status of a shell for that signal.
+    """
+    cancel = threading.Event()
+    heard = signal.SIGINT
+
+    def leave(number: int, frame: object) -> None:
+        nonlocal heard
+        del frame
+        if cancel.is_set():
+            return
+        heard = signal.Signals(number)
+        cancel.set()
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # Ignored signals stay ignored: SIGHUP under nohup, SIGINT in background jobs of a script.
+    listened = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in listened}
+    try:
+        yield cancel
+    except (KeyboardInterrupt, CancelledError):
+        if heard == signal.SIGINT:
+            console.note("Interrupted. Finished artifacts are kept.")
+        raise typer.Exit(_ENDED_BY + heard) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,8 +13,9 @@ from kjit.cli.options import Json, Ops
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from kjit.engine.cache.artifact import Artifact
     from kjit.engine.cache.contents import Entry
     from kjit.engine.cache.store import Store
 
@@ -38,37 +39,32 @@ def size(json: Json = False) -> None:
     from kjit.engine.cache.store import Store
 
     store = Store.open()
-    targets = _by_target(store)
     support = sum(file.stat().st_size for file in store.support_code())
-    artifacts, total = _sums(targets)
-    shared = [(cache, _by_target(cache)) for cache in store.shared_caches()]
+    targets: dict[str, list[int]] = {}
+    for entry in store.entries():
+        targets.setdefault(entry.target, []).append(entry.size)
+    sizes = [size for each in targets.values() for size in each]
+    shared = [(cache.root, [entry.size for entry in cache.entries()]) for cache in store.shared_caches()]
     if json:
         console.print_json(
             {
                 "path": str(store.root),
-                "artifacts": artifacts,
-                "bytes": total + support,
+                "artifacts": len(sizes),
+                "bytes": sum(sizes) + support,
                 "limit": env.cache_max_size(),
                 "targets": {target: {"artifacts": len(each), "bytes": sum(each)} for target, each in targets.items()},
                 "support": support,
-                "shared": [
-                    {"path": str(cache.root), "artifacts": _sums(sizes)[0], "bytes": _sums(sizes)[1]}
-                    for cache, sizes in shared
-                ],
+                "shared": [{"path": str(root), "artifacts": len(each), "bytes": sum(each)} for root, each in shared],
             }
         )
         return
-    console.say(f"{text.count(artifacts, 'artifact')}, {text.size(total + support)} in {store.root}")
+    console.say(f"{text.count(len(sizes), 'artifact')}, {text.size(sum(sizes) + support)} in {store.root}")
     for target, each in targets.items():
         console.say(f"  {target}: {text.count(len(each), 'artifact')}, {text.size(sum(each))}")
     if support:
         console.say(f"  code that all modules share: {text.size(support)}")
-    limit = env.cache_max_size()
-    if limit is not None:
-        console.say(f"  artifacts are limited to {text.size(limit)} ({env.CACHE_MAX_SIZE})")
-    for cache, sizes in shared:
-        count, taken = _sums(sizes)
-        console.say(f"{text.count(count, 'artifact')}, {text.size(taken)} in {cache.root} (shared)")
+    for root, each in shared:
+        console.say(f"{text.count(len(each), 'artifact')}, {text.size(sum(each))} in {root} (shared)")
 
 
 @cache_app.command("ls")
@@ -80,7 +76,7 @@ def ls(ops: Ops = None, json: Json = False) -> None:
     from kjit.engine.cache.store import Store
 
     store = Store.open()
-    found = [(cache, entry, cache.summary(entry)) for cache, entry in _chosen(store, ops)]
+    found = [(cache, entry, cache.read(entry, thorough=False)) for cache, entry in _chosen(store, ops)]
     if json:
         console.print_json_rows([_to_json(*each) for each in found])
         return
@@ -97,7 +93,7 @@ def ls(ops: Ops = None, json: Json = False) -> None:
         if isinstance(record, str):
             label, built = f"{entry.op} (damaged)", "-"
         else:
-            label, built = record["label"], text.age(record["built"])
+            label, built = record.label, text.age(record.built)
         rows.append((label, entry.target, text.size(entry.size), built, text.age(entry.used), key, *where))
     text.print_rows(
         ("variant", "target", "size", "built", "used", "key", *(["shared cache"] if shared else [])),
@@ -112,7 +108,7 @@ def verify(ops: Ops = None, json: Json = False) -> None:
 
     Also reports parts that others than the cache's owner can change, which are not loaded either.
 
-    Exit status 1: an artifact is damaged, others can change something, or nothing can be loaded from a shared cache.
+    Exit status 1: an artifact is damaged, or others can change something.
     """
     from kjit.engine.cache.artifact import UNTRUSTED
     from kjit.engine.cache.folders import how_to_close
@@ -122,25 +118,21 @@ def verify(ops: Ops = None, json: Json = False) -> None:
     check_ops(ops or (), (entry for _, entry in _chosen(store, None)))
     checked = [(cache, entry, cache.read(entry)) for cache, entry in _chosen(store, ops)]
     damaged = [(cache, entry, artifact) for cache, entry, artifact in checked if isinstance(artifact, str)]
-    distrusted = [(cache, why) for cache in store.shared_caches() if (why := cache.distrusted()) is not None]
     open_ = [(cache, *part) for cache in (store, *store.shared_caches()) for part in cache.unsafe_parts()]
     if json:
         damages = [{"key": entry.key, "path": entry.path, "damage": damage} for _, entry, damage in damaged]
-        refused = [{"path": str(cache.root), "reason": why} for cache, why in distrusted]
         unsafe = [{"path": path, "reason": f"it {weak}"} for _, path, weak in open_]
-        console.print_json({"artifacts": len(checked), "damaged": damages, "refused": refused, "unsafe": unsafe})
+        console.print_json({"artifacts": len(checked), "damaged": damages, "unsafe": unsafe})
     else:
         for _, entry, damage in damaged:
             console.say(f"{entry.path}: {damage}")
-        for cache, why in distrusted:
-            console.say(f"{cache.root}: nothing is loaded from this shared cache, because {why}")
         for _, path, weak in open_:
             console.say(f"{path}: it {weak}")
         console.say(f"{text.count(len(checked), 'artifact')} checked, {len(damaged)} damaged")
         if open_ or any(damage.startswith(UNTRUSTED) for _, _, damage in damaged):
             root = (open_[0] if open_ else damaged[0])[0].root
             console.note(f"Others could change code there: {how_to_close(root)}.")
-    if damaged or distrusted or open_:
+    if damaged or open_:
         raise typer.Exit(1)
 
 
@@ -167,20 +159,7 @@ def _chosen(store: Store, ops: list[str] | None) -> Iterator[tuple[Store, Entry]
                 yield cache, entry
 
 
-def _by_target(store: Store) -> dict[str, list[int]]:
-    """The sizes of the artifacts of each target."""
-    sizes: dict[str, list[int]] = {}
-    for entry in store.entries():
-        sizes.setdefault(entry.target, []).append(entry.size)
-    return sizes
-
-
-def _sums(targets: dict[str, list[int]]) -> tuple[int, int]:
-    """The number of artifacts, and their bytes."""
-    return sum(map(len, targets.values())), sum(map(sum, targets.values()))
-
-
-def _to_json(cache: Store, entry: Entry, record: Mapping[str, Any] | str) -> dict[str, object]:
+def _to_json(cache: Store, entry: Entry, record: Artifact | str) -> dict[str, object]:
     document: dict[str, object] = {
         "op": entry.op,
         "target": entry.target,
@@ -192,7 +171,7 @@ def _to_json(cache: Store, entry: Entry, record: Mapping[str, Any] | str) -> dic
     }
     if isinstance(record, str):
         return {**document, "damage": record}
-    return {**document, "arguments": record["arguments"], "built": _date(record["built"])}
+    return {**document, "arguments": record.arguments, "built": _date(record.built)}
 
 
 def _date(seconds: float) -> str:

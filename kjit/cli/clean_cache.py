@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kjit.cli import console, text
 from kjit.cli.cache import check_ops
-from kjit.cli.confirm import confirm
 from kjit.cli.options import Ops, Yes
 from kjit.errors import CacheError, UsageError
 
@@ -45,44 +45,42 @@ def clean_cache(
         raise UsageError("--json cannot ask.", hint="add --yes, or see the changes with --dry-run")
     store = Store.open()
     everything = list(store.entries())
-    chosen = _choose(everything, ops or [], older_than)
-    reasons: Mapping[str, str] = {}
-    if stale:
-        reasons = _find_stale(store)
-        chosen = [entry for entry in chosen if entry.path in reasons]
+    check_ops(ops or (), everything)
+    latest = time.time() - text.duration(older_than) if older_than is not None else math.inf
+    reasons = _find_stale(store) if stale else {}
+    chosen = [
+        entry
+        for entry in everything
+        if (not ops or entry.op in ops) and entry.used <= latest and (not stale or entry.path in reasons)
+    ]
     is_all = not ops and older_than is None and not stale
-    support = sum(file.stat().st_size for file in store.support_code()) if is_all else 0
-    texts = store.texts_size() if is_all else 0
-    if not json:
-        if not chosen and not support and not texts:
-            console.note(f"Nothing to remove: the cache {store.root} has {_what_there_is(everything, is_all, stale)}.")
-            _sweep(store, dry_run)
-            if not dry_run:  # empty folders of texts
-                not_removed = _remove(store, [], is_all)[2]
-                _print_errors(not_removed)
-            return
-        _show(chosen, {"(shared code)": support, "(sources given as text)": texts}, reasons)
-        if dry_run:
-            console.note("Nothing was removed (--dry-run).")
-            return
-    if not dry_run and not confirm("Remove", nothing="Nothing was removed.", yes=yes):
+    others: dict[str, int] = {}
+    if is_all:
+        support = sum(file.stat().st_size for file in store.support_code())
+        others = {"(shared code)": support, "(sources given as text)": store.texts_size()}
+    has_some = bool(chosen or any(others.values()))
+    if not json and has_some:
+        _show(chosen, others, reasons)
+    elif not json:
+        console.note(
+            f"Nothing to remove: of {text.count(len(everything), 'artifact')} in {store.root} none was chosen."
+        )
+    if not json and dry_run:
+        console.note("Nothing was removed (--dry-run).")
         return
-    freed = 0
-    errors: list[CacheError] = []
+    if not dry_run and has_some and not console.confirm("Remove", nothing="Nothing was removed.", yes=yes):
+        return
+    freed, errors = 0, list[CacheError]()
     if not dry_run:
         freed, chosen, errors = _remove(store, chosen, is_all)
-        _sweep(store, dry_run)
+        if swept := store.sweep():
+            console.note(f"removed the remains of {text.count(swept, 'aborted build')}")
     if json:
         removed = [{"key": entry.key, "bytes": entry.size, "reason": reasons.get(entry.path)} for entry in chosen]
         document = {"path": str(store.root), "dry_run": dry_run, "artifacts": removed, "freed": freed}
         console.print_json({**document, "errors": [error.message for error in errors]})
-    else:
+    elif has_some:
         console.say(f"removed {text.count(len(chosen), 'artifact')}, {text.size(freed)}, from {store.root}")
-    _print_errors(errors)
-
-
-def _print_errors(errors: Sequence[CacheError]) -> None:
-    """Print the failures; if there are any, the command has failed."""
     for error in errors:
         console.print_error(error.message, error.hint)
     if errors:
@@ -102,17 +100,10 @@ def _remove(store: Store, chosen: list[Entry], is_all: bool) -> tuple[int, list[
             errors.append(error)
     if is_all:
         try:
-            freed += store.remove_shared()
-            freed += store.forget_texts()
+            freed += store.remove_shared() + store.forget_texts()
         except CacheError as error:
             errors.append(error)
     return freed, gone, errors
-
-
-def _choose(entries: list[Entry], ops: list[str], older_than: str | None) -> list[Entry]:
-    check_ops(ops, entries)
-    latest = time.time() - text.duration(older_than) if older_than is not None else float("inf")
-    return [entry for entry in entries if (not ops or entry.op in ops) and entry.used <= latest]
 
 
 def _find_stale(store: Store) -> dict[str, str]:
@@ -133,27 +124,18 @@ def _show(entries: list[Entry], others: Mapping[str, int], reasons: Mapping[str,
     for entry in entries:
         groups.setdefault((entry.op, entry.target, reasons.get(entry.path, "")), []).append(entry)
     rows = [
-        (op, target, str(len(group)), text.size(_total(group)), text.age(max(entry.used for entry in group)), reason)
+        (
+            op,
+            target,
+            str(len(group)),
+            text.size(sum(entry.size for entry in group)),
+            text.age(max(entry.used for entry in group)),
+            reason,
+        )
         for (op, target, reason), group in sorted(groups.items())
     ]
     rows += [(name, "", "", text.size(size), "", "") for name, size in others.items() if size]
-    rows.append(("all", "", str(len(entries)), text.size(_total(entries) + sum(others.values())), "", ""))
+    total = sum(entry.size for entry in entries) + sum(others.values())
+    rows.append(("all", "", str(len(entries)), text.size(total), "", ""))
     header = ("op", "target", "artifacts", "size", "last used", "why" if reasons else "")
     text.print_rows(header, rows, header[2:5])
-
-
-def _total(entries: Sequence[Entry]) -> int:
-    return sum(entry.size for entry in entries)
-
-
-def _what_there_is(everything: list[Entry], is_all: bool, stale: bool) -> str:
-    if is_all or not everything:
-        return "no artifacts"
-    which = "is stale" if stale else "has been unused for that long"
-    return f"{text.count(len(everything), 'artifact')}, and none that {which}"
-
-
-def _sweep(store: Store, dry_run: bool) -> None:
-    swept = 0 if dry_run else store.sweep()
-    if swept:
-        console.note(f"removed the remains of {text.count(swept, 'aborted build')}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kjit import env
+from kjit.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +74,30 @@ def print_json(value: object) -> None:
 def print_json_rows(values: Sequence[object]) -> None:
     """Print a list as JSON, one element per line: four times as fast as `print_json` for thousands."""
     sys.stdout.write("[\n" + ",\n".join(map(json.dumps, values)) + "\n]\n" if values else "[]\n")
+
+
+def confirm(what: str, *, nothing: str, yes: bool) -> bool:
+    """Whether to proceed.
+
+    Args:
+        what: the question: `Remove`.
+        nothing: the message if the answer is no: `Nothing was removed.`
+        yes: it was answered on the command line.
+
+    Raises:
+        UsageError: there is no terminal to ask on.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"stdin is not a terminal, so nobody can confirm to {what[:1].lower()}{what[1:]} this.",
+            hint="add --yes, or see the changes with --dry-run",
+        )
+    if typer.confirm(f"{what}?", err=True):
+        return True
+    note(nothing)
+    return False
 
 
 def _escape(text: str) -> str:

@@ -24,17 +24,13 @@ def init(
     """
     from kjit.projects.init import add_editor, scaffold_project
 
-    new = scaffold_project(folder)
-    if editor is not None:
-        new = add_editor(new, editor)
-    new.files.write()
-    for note in new.notes:
-        console.note(f"note: {note}")
-    for file in new.files.files:
-        added = " (added what was missing)" if file.edits else ""
-        console.say(f"{text.path(file.path)}{added}")
-    if not new.files.files:
-        console.say(f"{text.path(new.project.root / 'pyproject.toml')} is complete; nothing to do.")
-    where = text.path(new.project.root)
-    start = "" if where == "." else f"cd {where} && "
-    console.say(f"Next: {start}kjit new scale")
+    project, files = scaffold_project(folder)
+    if editor is not None and (kept := add_editor(files, editor)) is not None:
+        console.note(f"{text.path(kept)} exists and is kept; delete it, and `kjit init --editor {editor}` writes it.")
+    files.write()
+    for file in files.files:
+        console.say(f"{text.path(file.path)}{' (added what was missing)' if file.edits else ''}")
+    if not files.files:
+        console.say(f"{text.path(project.root / 'pyproject.toml')} is complete; nothing to do.")
+    where = text.path(project.root)
+    console.say(f"Next: {'' if where == '.' else f'cd {where} && '}kjit new scale")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,10 @@ from kjit.cli.options import Archs, JsonNumbers, Op
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
+    from kjit.engine.cache.store import Artifact
     from kjit.engine.diagnostics.machine_code import Kernel
-    from kjit.engine.outcomes import Outcome
     from kjit.inspection import Code, Difference
+    from kjit.planning.wrappers import Collected
     from kjit.project import Project
     from kjit.spec import Spec, Target, Variant
 
@@ -58,10 +60,10 @@ def inspect(
     from kjit.project import find_project
     from kjit.spec import Target
 
-    views = [name for name, on in (("--sass", sass), ("--ptx", ptx), ("--resources", resources)) if on]
-    views += ["--against"] if against is not None else []
-    if len(views) > 1 or (json and views and views[0] in ("--sass", "--ptx")):
-        raise UsageError(f"{' and '.join([*views, *(['--json'] if json else [])])} exclude each other.")
+    views = {"--sass": sass, "--ptx": ptx, "--resources": resources, "--against": against is not None, "--json": json}
+    given = [name for name, is_given in views.items() if is_given]
+    if len(given) > 1 and given not in (["--resources", "--json"], ["--against", "--json"]):
+        raise UsageError(f"{' and '.join(given)} exclude each other.")
     project = find_project()
     if not ptx:
         find_tool("cuobjdump")
@@ -76,12 +78,11 @@ def inspect(
         for line in inspection.ptx_listing(text, code.sources):
             console.say(line)
         return
-    built = _build(specs, targets)
-    codes = inspection.choose(_read(built), kernel)
+    codes = inspection.choose([inspection.code_of(*each) for each in _build(specs, targets)], kernel)
     if against is not None:
         found = inspection.compare(_then(project, op, against, targets, variant), codes)
         if json:
-            console.print_json([_difference(each) for each in found])
+            console.print_json([asdict(each) for each in found])
         else:
             _print_differences(found, against)
     elif json:
@@ -94,10 +95,7 @@ def inspect(
         _print(codes)
 
 
-def _specs(collected: object, op: str, variant: str | None) -> list[Spec]:
-    from kjit.planning.wrappers import Collected
-
-    assert isinstance(collected, Collected)
+def _specs(collected: Collected, op: str, variant: str | None) -> list[Spec]:
     for _, error in collected.failures:
         raise error
     specs = [spec for spec in collected.specs() if "cuda" in spec.kinds]
@@ -119,20 +117,18 @@ def _ptx(spec: Spec, target: Target) -> tuple[Code, str]:
     from kjit.engine.toolchain.cuda_tools import find_tool
     from kjit.engine.toolchain.toolchain import Toolchain
 
-    variant = inspection.variant_to_inspect(spec, target)
+    ((variant, artifact),) = _build([spec], [target])
     toolchain = Toolchain.for_target(target)
-    text, why_nvcc = ptx_of(variant, toolchain)
-    if text is not None:
-        assert toolchain.nvrtc is not None  # it made this
-        return inspection.Code(variant.label, (), spec.cuda_files, toolchain.nvrtc.label), text
+    compiler, why_nvcc = compiler_of(artifact)
+    code = inspection.Code(variant.label, (), spec.cuda_files, compiler, why_nvcc)
+    if toolchain.nvrtc is not None and compiler == toolchain.nvrtc.label:
+        return code, ptx_of(variant, toolchain)
     find_tool("cuobjdump")
-    ((variant, outcome),) = _build([spec], [target], ptx=True)
-    assert outcome.artifact is not None  # it was built
-    code = inspection.Code(variant.label, (), spec.cuda_files, compiler_of(outcome.artifact)[0], why_nvcc)
-    return code, read_ptx(outcome.artifact.library)
+    ((variant, artifact),) = _build([spec], [target], ptx=True)
+    return code, read_ptx(artifact.library)
 
 
-def _build(specs: Sequence[Spec], targets: Sequence[Target], *, ptx: bool = False) -> list[tuple[Variant, Outcome]]:
+def _build(specs: Sequence[Spec], targets: Sequence[Target], *, ptx: bool = False) -> list[tuple[Variant, Artifact]]:
     from kjit import inspection
     from kjit.cli.building import build_variants, exit_on_failures
     from kjit.engine.cache.store import Store
@@ -140,17 +136,7 @@ def _build(specs: Sequence[Spec], targets: Sequence[Target], *, ptx: bool = Fals
     variants = [inspection.variant_to_inspect(spec, target, ptx=ptx) for spec in specs for target in targets]
     outcomes = build_variants(variants, Store.open())
     exit_on_failures(outcomes)
-    return list(zip(variants, outcomes, strict=True))
-
-
-def _read(built: Sequence[tuple[Variant, Outcome]]) -> list[Code]:
-    from kjit import inspection
-
-    codes = []
-    for variant, outcome in built:
-        assert outcome.artifact is not None  # failures have ended it
-        codes.append(inspection.code_of(variant, outcome.artifact))
-    return codes
+    return [(outcome.variant, outcome.artifact) for outcome in outcomes if outcome.artifact is not None]
 
 
 def _then(project: Project, op: str, against: str, targets: Sequence[Target], variant: str | None) -> list[Code]:
@@ -164,7 +150,7 @@ def _then(project: Project, op: str, against: str, targets: Sequence[Target], va
         revision.project.check_ops([op])
         specs = declared_specs(revision.project, [op]).get(op, [])
         specs = [spec for spec in specs if "cuda" in spec.kinds and (variant is None or variant in spec.label)]
-        return _read(_build(specs, targets))
+        return [inspection.code_of(*each) for each in _build(specs, targets)]
 
 
 def _kernels(code: Code) -> Iterator[tuple[str, Kernel]]:
@@ -180,9 +166,8 @@ def _print(codes: Sequence[Code]) -> None:
     for code in codes:
         console.say(code.heading)
         for name, kernel in _kernels(code):
-            console.say(f"  {name}")
-            for line in inspection.describe(kernel):
-                console.say(f"    {line}")
+            lines = (inspection.needs(kernel), inspection.accesses(kernel), inspection.mix(kernel))
+            console.say("\n    ".join([f"  {name}", *lines]))
 
 
 def _print_table(codes: Sequence[Code]) -> None:
@@ -230,7 +215,3 @@ def _print_differences(found: Sequence[Difference], against: str) -> None:
             console.say(f"  {each.kernel}")
             for name, before, now in each.changed:
                 console.say(f"    {name}: {before} -> {now} ({now - before:+})")
-
-
-def _difference(each: Difference) -> dict[str, object]:
-    return {"variant": each.variant, "kernel": each.kernel, "before": each.before, "now": each.now}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,7 +10,6 @@ from kjit.cli import console, text
 from kjit.cli.options import Json, Ops
 
 if TYPE_CHECKING:
-    from kjit.bench.last import LastBench
     from kjit.overview import OpSummary
     from kjit.project import Project
 
@@ -72,13 +70,13 @@ def _print(found: list[OpSummary]) -> None:
     text.print_rows(header, rows, ("variants",))
 
 
-def _last(bench: LastBench | None) -> str:
+def _last(bench: dict[str, Any] | None) -> str:
     if bench is None:
         return "-"
     from kjit.bench.report import number
 
-    share = "" if bench.share is None else f", {bench.share:.0%} of {bench.share_of}"
-    return f"{number(bench.us)} us{share} ({bench.when[:10]})"
+    share = "" if bench["share"] is None else f", {bench['share']:.0%} of {bench['share_of']}"
+    return f"{number(bench['us'])} us{share} ({bench['when'][:10]})"
 
 
 def _to_json(each: OpSummary, project: Project) -> dict[str, object]:
@@ -89,11 +87,8 @@ def _to_json(each: OpSummary, project: Project) -> dict[str, object]:
         "devices": list(each.devices),
         "dtypes": list(each.dtypes),
         "variants": each.variants,
-        "targets": [
-            {"target": one.target, "state": one.state, "built": one.built, "variants": one.variants}
-            for one in each.targets
-        ],
+        "targets": [one._asdict() for one in each.targets],
         "files": [project.display(path) for path in each.files],
-        "last_bench": None if each.last_bench is None else asdict(each.last_bench),
+        "last_bench": each.last_bench,
         "error": each.error,
     }

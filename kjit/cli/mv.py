@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from kjit.cli import console, text
-from kjit.cli.confirm import confirm
 from kjit.cli.options import Op, Yes
 from kjit.cli.rm import print_mentions
 
@@ -42,7 +41,7 @@ def mv(
     if dry_run:
         console.note("Nothing was changed (--dry-run).")
         return
-    if not confirm("Rename", nothing="Nothing was changed.", yes=yes):
+    if not console.confirm("Rename", nothing="Nothing was changed.", yes=yes):
         return
     move.files.write()
     console.note(f"Then: kjit test {new}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +15,16 @@ from kjit.cli.options import JsonNumbers, Op
 from kjit.errors import KjitError, ToolchainError
 
 if TYPE_CHECKING:
-    from kjit.bench.counters import Launch
-    from kjit.profiling import Point
+    from kjit.profiling import Launch, Point
+
+_SHOWN = (
+    ("Memory Throughput (%)", "DRAM Throughput (%)", "Compute (SM) Throughput (%)"),
+    ("L1/TEX Hit Rate (%)", "L2 Hit Rate (%)", "Issue Slots Busy (%)"),
+    ("Achieved Occupancy (%)", "Theoretical Occupancy (%)"),
+)
+"""The metrics of the summary, by line."""
+
+_ADVICE = 5  # rules whose findings are shown
 
 
 def profile(
@@ -40,7 +48,7 @@ def profile(
     from the benchmark.
     """
     from kjit import profiling
-    from kjit.bench import collect, counters
+    from kjit.bench import collect
     from kjit.project import find_project, keep_folder
     from kjit.runtime import gpus
 
@@ -51,8 +59,9 @@ def profile(
         raise KjitError(f"{failure.where}: {failure.reason}")
     chosen = profiling.choose_point(sweeps, point)
     folder = keep_folder(project, "profile")
+    trace = folder / f"{op}.trace.json"
     if torch:
-        _trace(chosen, folder / f"{op}.trace.json", json=json)
+        _print_trace(chosen, trace, json=json)
         return
     if env.simulation() is not None or not gpus.visible_gpus():
         why = "there is no GPU here" if env.simulation() is None else f"{env.SIM} is set"
@@ -65,106 +74,58 @@ def profile(
     report.unlink(missing_ok=True)
     console.note(f"profiling {chosen.label}")
     try:
-        launches = profiling.profile(project, file, chosen, report)
+        launches = profiling.profile(project, file, point, report)
     except (profiling.NotPermittedError, ToolchainError) as error:
-        console.note(f"{error.message[:1].upper()}{error.message[1:]} {_capital(error.hint)}")
-        _without_counters(chosen, folder / f"{op}.trace.json", json=json)
+        console.print_error(error.message, error.hint)
+        _print_trace(chosen, trace, json=json, measures=True)
         return
     if json:
-        console.print_json([_to_json(launch, report) for launch in launches])
+        console.print_json([{**asdict(launch), "report": str(report)} for launch in launches])
         return
     for launch in launches:
-        for line in counters.describe_launch(launch):
-            console.say(line)
+        _print_launch(launch)
     console.say(f"report: {text.path(report)}")
 
 
-def _capital(hint: str | None) -> str:
-    return "" if hint is None else f"{hint[:1].upper()}{hint[1:]}."
+def _print_launch(launch: Launch) -> None:
+    time = next((f"{value:g} {name[10:-1]}, " for name, value in launch.metrics.items() if name[:9] == "Duration "), "")
+    console.say(f"{launch.kernel}: {time}grid {launch.grid}, blocks of {launch.block}")
+    for names in _SHOWN:
+        known = [f"{name.removesuffix(' (%)')} {launch.metrics[name]:.0f}%" for name in names if name in launch.metrics]
+        console.say(f"  {', '.join(known)}")
+    for advice in launch.advice[:_ADVICE]:
+        console.say(f"  - {'. '.join(advice.split('. ')[:2]).removesuffix('.')}.")
 
 
-def _to_json(launch: Launch, report: Path) -> dict[str, object]:
-    from kjit.bench.counters import verdict
-
-    return {
-        "kernel": launch.kernel,
-        "grid": launch.grid,
-        "block": launch.block,
-        "verdict": verdict(launch),
-        "metrics": dict(launch.metrics),
-        "report": str(report),
-    }
-
-
-def _trace(point: Point, path: Path, *, json: bool) -> None:
+def _print_trace(point: Point, path: Path, *, json: bool, measures: bool = False) -> None:
+    """Print the kernels of a trace, and with `measures` the time without a profiler before them."""
     from kjit import profiling
+    from kjit.bench import report
+    from kjit.bench.sweep import run_sweeps
 
-    rows = profiling.trace(point, path)
+    measured = run_sweeps([point.sweep.at(point.args)] if measures else [])
+    for failure in measured.failures:
+        raise KjitError(f"the benchmark fails: {failure.reason}")
+    events = profiling.trace(point, path)
     if json:
-        console.print_json({"point": point.label, "trace": str(path), "events": [_row(*row) for row in rows]})
+        document: dict[str, Any] = {"point": point.label, "trace": str(path), "events": events}
+        console.print_json(document | (report.to_json(measured)["measurements"][0] if measures else {}))
         return
-    console.say(point.label)
-    _print_rows(rows)
+    if measures:
+        console.say(report.describe(measured))
+    else:
+        console.say(point.label)
+    rows = [(each["name"], f"{each['us']:.1f}", str(each["calls"]), _launch(each)) for each in events[:12]]
+    if rows:
+        text.print_rows(("what", "time (us)", "calls", "launch"), rows, ("time (us)", "calls"))
     console.say(f"trace: {text.path(path)} (https://ui.perfetto.dev opens it)")
 
 
-def _print_rows(rows: list[tuple[str, float, int, Mapping[str, Any]]]) -> None:
-    shown = [(name, f"{micros:.1f}", str(count), _launch(args)) for name, micros, count, args in rows[:12]]
-    if shown:
-        text.print_rows(("what", "time (us)", "calls", "launch"), shown, ("time (us)", "calls"))
-
-
-def _launch(args: Mapping[str, Any]) -> str:
-    if "grid" not in args:
+def _launch(event: dict[str, Any]) -> str:
+    if "grid" not in event:
         return ""
-    grid, block = (" x ".join(map(str, args[name])) for name in ("grid", "block"))
-    more = [f"{args['registers per thread']} registers"] if "registers per thread" in args else []
-    if "est. achieved occupancy %" in args:
-        more.append(f"about {args['est. achieved occupancy %']}% occupancy")
+    grid, block = (" x ".join(map(str, event[name])) for name in ("grid", "block"))
+    more = [f"{event['registers per thread']} registers"] if "registers per thread" in event else []
+    if "est. achieved occupancy %" in event:
+        more.append(f"about {event['est. achieved occupancy %']}% occupancy")
     return ", ".join([f"grid {grid}, blocks of {block}", *more])
-
-
-def _row(name: str, micros: float, count: int, args: Mapping[str, Any]) -> dict[str, object]:
-    kept = ("grid", "block", "registers per thread", "shared memory", "est. achieved occupancy %")
-    return {"name": name, "us": micros, "calls": count, **{key: args[key] for key in kept if key in args}}
-
-
-def _without_counters(point: Point, path: Path, *, json: bool) -> None:
-    """The summary without counters: time, share of peak, launch configuration."""
-    from kjit import profiling
-    from kjit.bench.sweep import run_sweeps
-
-    single = point.sweep.at(point.args)
-    (measured,) = run_sweeps([single]).measurements
-    if measured.time is None:
-        raise KjitError(f"the benchmark fails: {measured.error}")
-    rows = profiling.trace(point, path)
-    share = "" if measured.share is None else f"{measured.share.value:.0%} of {measured.share.of}"
-    bound = _bound(measured.share.value, measured.share.of) if measured.share is not None else "no verdict: "
-    if json:
-        console.print_json(
-            {
-                "point": point.label,
-                "us": measured.time.median,
-                "gbps": measured.gbps,
-                "tflops": measured.tflops,
-                "share": None if measured.share is None else measured.share.value,
-                "share_of": None if measured.share is None else measured.share.of,
-                "trace": str(path),
-                "events": [_row(*row) for row in rows],
-            }
-        )
-        return
-    rate = f", {measured.gbps:,.0f} GB/s" if measured.gbps is not None else ""
-    console.say(f"{point.label}: {measured.time.median:.1f} us{rate}")
-    console.say(
-        f"  {bound}{share or 'the benchmark says neither bytes nor operations'} (from the time, without counters)"
-    )
-    _print_rows(rows)
-    console.say(f"trace: {text.path(path)}")
-
-
-def _bound(share: float, of: str) -> str:
-    if share < 0.6:
-        return "latency-bound, or wasteful with memory: "
-    return "compute-bound: " if "compute" in of else "memory-bound: "

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kjit.cli import console, text
-from kjit.cli.confirm import confirm
 from kjit.cli.options import Op, Yes
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def rm(
         return
     if not yes and not is_under_git(project.root):
         console.note("The project is not under git: these files cannot be restored.")
-    if not confirm("Remove", nothing="Nothing was removed.", yes=yes):
+    if not console.confirm("Remove", nothing="Nothing was removed.", yes=yes):
         return
     move.files.write()
     console.note(f"removed {text.count(len(move.moved), 'file')}; `kjit clean-cache {op}` removes its artifacts")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     Built = tuple[Variant, Artifact]
 
-_NO_TEST = "No test was run."
 _APPENDED = "NVCC_APPEND_FLAGS"  # nvcc's own variable, and so part of the key
 
 
@@ -56,7 +54,8 @@ def sanitize(
     Exit status 1: a mistake was found, a test failed, or the time limit was reached.
     """
     from kjit import sanitizing
-    from kjit.cli.test import find_tests
+    from kjit.cli.test import find_tests, pytest_command
+    from kjit.engine.reports import report_of
     from kjit.planning import wrappers
     from kjit.project import find_project, keep_folder
     from kjit.runtime import gpus
@@ -68,7 +67,9 @@ def sanitize(
     collected = wrappers.collect(project, ops or [file.stem.removeprefix("test_") for file in files])
     wanted = _with_kernels(collected, are_named=bool(ops))
     files = [file for file in files if file.stem.removeprefix("test_") in wanted]
-    command = _pytest(project, files, tests)
+    chosen = " and ".join([*([] if tests is None else [f"({tests})"]), f"not ({' or '.join(sanitizing.LEFT_OUT)})"])
+    options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-k", chosen]
+    command = pytest_command(project, *options, *map(text.path, files))
     found = gpus.visible_gpus()
     simulated = sim or env.simulation() is not None or not found
     if simulated and tool:
@@ -81,21 +82,13 @@ def sanitize(
     folder = keep_folder(project, "sanitize")
     environment = environment_of(project, simulated=simulated)
     built = _build(collected, wanted, simulated=simulated)
-    kernels = _kernels(built)
+    kernels = list(dict.fromkeys(kernel.kernel for _, artifact in built for kernel in report_of(artifact)[1]))
+    lines = None if simulated else _lines(built)
     name = "-".join(wanted) if len(wanted) <= 3 else f"{len(wanted)}-ops"
     runs: list[Run] = []
     for each in ("sim-check",) if simulated else tuple(tool or sanitizing.TOOLS):
         console.note(f"{each}: {', '.join(text.path(file) for file in files)}")
-        run = sanitizing.run_tests(
-            each,
-            command,
-            environment,
-            folder,
-            name,
-            kernels=kernels,
-            place=None if simulated else _lines(built),
-            limit=limit,
-        )
+        run = sanitizing.run_tests(each, command, environment, folder, name, kernels=kernels, place=lines, limit=limit)
         runs.append(run)
         if not json:
             print_run(run, limit)
@@ -113,11 +106,10 @@ def _with_kernels(collected: Collected, *, are_named: bool) -> list[str]:
     Raises:
         UsageError: a given op has none, or no op has one.
     """
-    declared: dict[str, bool] = {}
-    for op, specs in collected.modules:
-        declared[op] = declared.get(op, False) or any("cuda" in spec.kinds for spec in specs)
-    without = [op for op, has_kernel in declared.items() if not has_kernel]
-    wanted = [op for op in (*declared, *collected.without, *(op for op, _ in collected.failures)) if op not in without]
+    have = {op for op, specs in collected.modules if any("cuda" in spec.kinds for spec in specs)}
+    without = list(dict.fromkeys(op for op, _ in collected.modules if op not in have))
+    unknown = [*collected.without, *(op for op, _ in collected.failures)]
+    wanted = [*dict.fromkeys(op for op, _ in collected.modules if op in have), *unknown]
     if without and (are_named or not wanted):
         raise UsageError(
             f"no CUDA source: {', '.join(without)}; the sanitizers check CUDA kernels.",
@@ -162,12 +154,6 @@ def environment_of(project: Project, *, simulated: bool) -> dict[str, str]:
     return tests_environment(project)
 
 
-def _kernels(built: Sequence[Built]) -> list[str]:
-    from kjit.engine.reports import report_of
-
-    return list(dict.fromkeys(kernel.kernel for _, artifact in built for kernel in report_of(artifact)[1]))
-
-
 def _lines(built: Sequence[Built]) -> Lines | None:
     """The source lines of the kernels' instructions; None without a disassembler."""
     from kjit.inspection import code_of
@@ -187,25 +173,14 @@ def _build(collected: Collected, ops: Sequence[str], *, simulated: bool) -> list
     from kjit.runtime.declared import variants_of
 
     print_errors(error for _, error in collected.failures)
+    if collected.failures:
+        raise typer.Exit(1)
     specs = list(dict.fromkeys(spec for op, found in collected.modules if op in ops for spec in found))
     targets = targets_of_tests(specs, "sim-check" if simulated else None)
     variants = [each for spec in specs for each in variants_of(spec, targets)]
     outcomes = build_variants(variants, Store.open()) if variants else []
-    exit_on_failures(outcomes, _NO_TEST)
-    if collected.failures:
-        console.note(_NO_TEST)
-        raise typer.Exit(1)
+    exit_on_failures(outcomes, "No test was run.")
     return [(outcome.variant, outcome.artifact) for outcome in outcomes if outcome.artifact is not None]
-
-
-def _pytest(project: Project, files: Sequence[Path], tests: str | None) -> list[str]:
-    from kjit.cli.test import pytest_command
-    from kjit.sanitizing import LEFT_OUT
-
-    left_out = f"not ({' or '.join(LEFT_OUT)})"
-    chosen = left_out if tests is None else f"({tests}) and {left_out}"
-    options = ["-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-k", chosen]
-    return pytest_command(project, *options, *map(text.path, files))
 
 
 def print_run(run: Run, limit: float) -> None:
@@ -217,15 +192,10 @@ def print_run(run: Run, limit: float) -> None:
             console.say(f"  {_sentence(each)}")
     elif not run.failed and not run.timed_out:
         console.say(f"{run.tool}: nothing found ({took})")
-    # In the simulator a mistake is a failed test.
-    own = [(test, why) for test, why in run.failed if not run.findings or run.tool != "sim-check"]
-    if own and run.findings:
-        console.say(f"  {text.count(len(own), 'test')} failed, which may be why")
-        own = []
-    for test, why in own[:3]:
+    if run.findings and run.failed:
+        console.say(f"  {text.count(len(run.failed), 'test')} failed")
+    for test, why in run.failed[:3] if not run.findings else ():
         console.say(f"  failed: {test}: {why}")
-    if len(own) > 3:
-        console.say(f"  and {len(own) - 3} more tests failed")
     if run.timed_out:
         where = f" in {run.test}" if run.test else ""
         console.print_error(

@@ -19,7 +19,7 @@ from kjit.engine import reports
 from kjit.engine.cache import failures
 from kjit.engine.cache.failures import Rejection
 from kjit.engine.cache.staging import is_taken_away
-from kjit.engine.cache.store import Missed, Store
+from kjit.engine.cache.store import Lookup, Store
 from kjit.engine.compile.compile import compile_variant
 from kjit.engine.compile.jobs import most_jobs
 from kjit.engine.key.key import Key
@@ -39,7 +39,7 @@ def build(
     variant: Variant,
     store: Store,
     *,
-    missed: Missed | None = None,
+    missed: Lookup | None = None,
     on_start: Callable[[Started], None] | None = None,
     verbose: bool = False,
     cancel: threading.Event | None = None,
@@ -69,7 +69,7 @@ def build(
             found = store.fetch(key)
             if found.artifact is not None:
                 return Outcome(variant, "hit", time.perf_counter() - began, artifact=found.artifact)
-            missed = Missed(key.key1, found.reason)
+            missed = found
         reason, missed = missed.reason, None
         home = store.writable()
         with home.lock(key, cancel):

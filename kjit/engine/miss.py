@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kjit import env
 from kjit.engine.cache import toolchains
-from kjit.engine.cache.store import Artifact, Lookup, Missed, Store
+from kjit.engine.cache.store import Artifact, Lookup, Store
 from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import NotPrebuiltError, ToolchainError, UsageError
@@ -47,7 +47,7 @@ def ensure_built(
     attach_log()
     folder = None if build_directory is None else env.absolute("build_directory", os.fspath(build_directory))
     store = Store.open(folder)
-    found, missed = _look_up(variant, store, refusals)
+    found = _look_up(variant, store, refusals)
     if found.artifact is not None:
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s is in the cache: %s", variant.label, found.artifact.path)
@@ -75,7 +75,7 @@ def ensure_built(
         else:
             _log.warning("kjit compiles %s: %s", variant.label, started.reason)
 
-    outcome = builder.build(variant, store, missed=missed, on_start=say)
+    outcome = builder.build(variant, store, missed=found, on_start=say)
     took = time.perf_counter() - began
     if outcome.state == "built":
         count_compile(variant, outcome.seconds)
@@ -93,22 +93,17 @@ def ensure_built(
     return outcome.artifact
 
 
-def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> tuple[Lookup, Missed | None]:
+def _look_up(variant: Variant, store: Store, refusals: tuple[Refusal, ...]) -> Lookup:
     """Look into the cache, which needs the compilers: their identities are part of the key."""
     try:
-        toolchain = Toolchain.for_target(variant.target)
-        key = Key.of(variant, toolchain)
-        found = store.fetch(key)
-        if found.artifact is not None:
-            return found, None
-        return found, Missed(key.key1, found.reason)
+        return store.fetch(Key.of(variant, Toolchain.for_target(variant.target)))
     except ToolchainError as error:
         if env.no_compile():
             without = error.message.rstrip(".")
-            return Lookup(None, f"the cache is of no use without the compilers that filled it ({without})"), None
+            return Lookup(None, f"the cache is of no use without the compilers that filled it ({without})")
         raise ToolchainError(f"{error.message}{''.join(map(str, refusals))}", hint=error.hint) from None
     except UsageError as error:
         # A source is not there. So it is in a package that is shipped without them.
         if env.no_compile():
-            return Lookup(None, error.message.rstrip(".")), None
+            return Lookup(None, error.message.rstrip("."))
         raise UsageError(f"{error.message}{''.join(map(str, refusals))}", hint=error.hint) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,19 +37,5 @@ class Started:
     reason: str
 
 
-@dataclass(frozen=True)
-class Queued:
-    """The variants that `build_all` has to compile; reported after all hits.
-
-    Attributes:
-        seconds: the expected time of each variant, in the order in which they start; None if it is unknown.
-        jobs: how many are built at once.
-    """
-
-    seconds: Mapping[Variant, float | None]
-    jobs: int
-
-
-Event = Queued | Started | Outcome
-"""An event of `build_all`: each variant ends with an `Outcome`, one that is compiled begins with a `Started`, and one
-`Queued` precedes the first `Started`."""
+Event = Started | Outcome
+"""An event of `build_all`: each variant ends with an `Outcome`, and one that is compiled begins with a `Started`."""

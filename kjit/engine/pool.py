@@ -1,8 +1,8 @@
 """Builds of many variants in parallel.
 
 `build_all` builds stale variants in threads, each with a ninja of its own and an equal part of the parallelism of
-jobs.py; a module with many units is built alone, with all of it. The longest build starts first: started last, it would
-keep one core busy while the others are idle. Build times are estimated from earlier builds (estimate.py).
+jobs.py; a module with many units is built alone, with all of it. Those for GPUs start first: they take longest, and the
+last one keeps one core busy while the others are idle.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from kjit.engine.builder import build
 from kjit.engine.cache import toolchains
-from kjit.engine.cache.store import Lookup, Missed, Store
+from kjit.engine.cache.store import Lookup, Store
 from kjit.engine.compile.jobs import most_jobs, parallel_jobs, units
-from kjit.engine.estimate import expected_seconds, usual_seconds
 from kjit.engine.key.key import Key
-from kjit.engine.outcomes import Event, Outcome, Queued
+from kjit.engine.outcomes import Event, Outcome
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
 from kjit.spec import Variant
@@ -29,7 +28,7 @@ def look_up_all(variants: Iterable[Variant], store: Store) -> list[Outcome]:
     return [_look_up(variant, store.find)[0] for variant in dict.fromkeys(variants)]
 
 
-def _look_up(variant: Variant, find: Callable[[Key], Lookup]) -> tuple[Outcome, Missed | None]:
+def _look_up(variant: Variant, find: Callable[[Key], Lookup]) -> tuple[Outcome, Lookup | None]:
     began = time.perf_counter()
     try:
         key = Key.of(variant, Toolchain.for_target(variant.target))
@@ -38,7 +37,7 @@ def _look_up(variant: Variant, find: Callable[[Key], Lookup]) -> tuple[Outcome, 
         return Outcome(variant, "failed", time.perf_counter() - began, error=error), None
     seconds = time.perf_counter() - began
     if found.artifact is None:
-        return Outcome(variant, "stale", seconds, found.reason), Missed(key.key1, found.reason)
+        return Outcome(variant, "stale", seconds, found.reason), found
     return Outcome(variant, "hit", seconds, artifact=found.artifact), None
 
 
@@ -101,7 +100,7 @@ def build_all(
 
     # Hits are reported at once, not after compiles.
     outcomes: dict[Variant, Outcome] = {}
-    missed: dict[Variant, Missed | None] = {}
+    missed: dict[Variant, Lookup | None] = {}
     for variant in todo:
         outcomes[variant], missed[variant] = _look_up(variant, store.fetch)
         if outcomes[variant].state != "stale":
@@ -111,11 +110,7 @@ def build_all(
         store.writable(must_last=True)
     most = most_jobs(stale, jobs)
     at_once = max(min(parallel_jobs(stale, jobs), len(stale)), 1)
-    expected = expected_seconds(stale, store)
-    order = sorted(stale, key=lambda variant: expected[variant] or usual_seconds(variant.target), reverse=True)
-    if stale:
-        report(Queued({variant: expected[variant] for variant in order}, at_once))
-
+    order = sorted(stale, key=lambda variant: len(variant.target.archs), reverse=True)
     large = [variant for variant in order if 2 * units(variant.spec) > most > 1]
     small = [variant for variant in order if variant not in large]
     for part in (*([variant] for variant in large), small):

@@ -9,9 +9,8 @@ from kjit.engine.toolchain.archs import resolve_archs
 from kjit.engine.toolchain.cuda import find_cuda
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError, UsageError
-from kjit.spec import Side, Spec, Target, TargetKind
+from kjit.spec import KINDS, Side, Spec, Target, TargetKind
 
-_SIDES: Mapping[TargetKind, Side] = {"cuda": "cuda", "cpu": "cpu", "sim": "cuda", "sim-check": "cuda"}
 _SOURCE: Mapping[Side, str] = {"cuda": "CUDA", "cpu": "C++"}
 
 
@@ -34,21 +33,22 @@ def choose_targets(
         UsageError: nothing has a source for what was asked for.
         ToolchainError: a compiler for it is missing, or no architecture is known.
     """
-    if archs and kinds is not None and "cuda" not in kinds:
+    if archs and kinds is not None and not any(KINDS[kind].has_archs for kind in kinds):
         raise UsageError("--arch is for CUDA, and --target leaves CUDA out.", hint="drop one of the two")
     targets: list[Target] = []
     left_out: list[str] = []
     missing: ToolchainError | None = None
     simulation = env.simulation() if kinds is None else None
-    for kind, side in _SIDES.items():
+    for kind, data in sorted(KINDS.items(), key=lambda item: not item[1].has_archs):
+        side = data.side
         with_source = sorted({spec.name for spec in specs if side in spec.kinds})
-        asked = kind in kinds if kinds is not None else kind == "cuda" and bool(archs)
-        if not asked and (kinds is not None or not with_source or kind not in ("cuda", "cpu", simulation)):
+        asked = kind in kinds if kinds is not None else data.has_archs and bool(archs)
+        if not asked and (kinds is not None or not with_source or not (data.is_default or kind == simulation)):
             continue
         if not with_source:
             raise UsageError(f"none of these ops has a {_SOURCE[side]} source.", hint=_add_source(specs))
         try:
-            if kind != "cuda":
+            if not data.has_archs:
                 targets.append(Toolchain.for_target(Target(kind)).target)
                 continue
             find_cuda()
@@ -67,9 +67,9 @@ def choose_targets(
         raise missing
     if kinds is not None:
         for kind in kinds:
-            lacking = sorted({spec.name for spec in specs if _SIDES[kind] not in spec.kinds})
+            lacking = sorted({spec.name for spec in specs if KINDS[kind].side not in spec.kinds})
             left_out += [
-                f"{name} has no {_SOURCE[_SIDES[kind]]} source, and is not built for {kind}" for name in lacking
+                f"{name} has no {_SOURCE[KINDS[kind].side]} source, and is not built for {kind}" for name in lacking
             ]
     return targets, left_out
 

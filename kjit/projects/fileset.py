@@ -141,22 +141,6 @@ class FileSet:
                 if folder.is_dir() and not any(folder.iterdir()):
                     folder.rmdir()
             if isinstance(error, OSError):
-                raise self._explain(error, path) from error
+                shown = path.relative_to(self.root) if path.is_relative_to(self.root) else path
+                raise KjitError(f"'{shown}' cannot be written: {error.strerror}; nothing was changed.") from error
             raise
-
-    def _explain(self, error: OSError, path: Path) -> KjitError:
-        shown = str(path.relative_to(self.root)) if self.root in path.parents else str(path)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return KjitError(f"the disk is full: '{shown}' could not be written.", hint="free some space")
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return KjitError(
-                f"'{shown}' may not be written by this user.", hint="check its permissions, or work in another folder"
-            )
-        if error.errno in (errno.EEXIST, errno.ENOTDIR):
-            return KjitError(
-                f"'{shown}' needs a folder, and there is a file in its place; nothing was written.",
-                hint="move it away, or choose another place in [tool.kjit]",
-            )
-        if error.errno == errno.EISDIR:
-            return KjitError(f"'{shown}' is a folder, and a file is to be there; nothing was written.")
-        return KjitError(f"'{shown}' could not be written ({error.strerror}).")

@@ -3,51 +3,27 @@
 A new folder gets `pyproject.toml`, the package, folders for tests and benchmarks, `.gitignore` and `.clang-format`. An
 existing Python project keeps what it has. Only two tables may be added at the end of its `pyproject.toml` if they are
 missing: `[tool.kjit]`, and pytest's `pythonpath`, without which `pytest` (though not `kjit test`) would not find a
-package that is not installed. The result is parsed before it is written, and must contain everything that was there.
-`kjit new` never changes an existing `pyproject.toml`; the defaults work without it.
+package that is not installed. The result is parsed before it is written. `kjit new` never changes an existing
+`pyproject.toml`; the defaults work without it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kjit.errors import UsageError
-from kjit.project import (
-    DEFAULT_BENCHMARKS,
-    DEFAULT_PACKAGE,
-    DEFAULT_TESTS,
-    Project,
-    load_toml,
-    parse_toml,
-    read_project,
-)
+from kjit.project import DEFAULT_PACKAGE, Project, load_toml, parse_toml, plan_project, read_project
 from kjit.projects.fileset import FileSet, with_line_ends_of
 from kjit.projects.templates import fill
 
-
-@dataclass(frozen=True)
-class NewProject:
-    """A project that is ready to be written.
-
-    Args:
-        project: its folders.
-        files: the files to be written; none if all exist already.
-        changed: whether `pyproject.toml` exists and gets tables added.
-        notes: remarks for the user, one sentence each.
-    """
-
-    project: Project
-    files: FileSet
-    changed: bool
-    notes: tuple[str, ...]
+_PYTEST_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg")
+"""Files that may configure pytest: of these and `pyproject.toml`, pytest reads one."""
 
 
-def scaffold_project(folder: Path | str = ".") -> NewProject:
-    """Plan the files that make `folder` a project; existing files are not overwritten.
+def scaffold_project(folder: Path | str = ".") -> tuple[Project, FileSet]:
+    """The project that `folder` becomes, and the files that make it one; existing files are not overwritten.
 
     Raises:
         UsageError: its `pyproject.toml` cannot be read, or cannot be added to.
@@ -55,28 +31,26 @@ def scaffold_project(folder: Path | str = ".") -> NewProject:
     root = Path(os.path.abspath(folder))
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is a file.", hint="give a folder, which need not exist: kjit init my-kernels")
+    files = FileSet(root)
     pyproject = root / "pyproject.toml"
     if not pyproject.exists():
         project = plan_project(root)
-        files = FileSet(root)
         add_project(files, project)
-        return NewProject(project, files, False, ())
+        return project, files
     project = read_project(pyproject)
-    files = FileSet(root)
-    added = _missing_tables(project)
-    if added:
+    if added := _missing_tables(project):
         files.add(pyproject, _with_tables(pyproject, added), edits=True)
-    add_package(files, project)
-    files.add_folder(project.tests_dir)
-    files.add_folder(project.benchmarks_dir)
-    return NewProject(project, files, bool(added), ())
+    _add_folders(files, project)
+    return project, files
 
 
-def add_editor(new: NewProject, editor: str) -> NewProject:
-    """The project with an editor's tasks to build and test it; an existing file is kept, with a note.
+def add_editor(files: FileSet, editor: str) -> Path | None:
+    """Add an editor's tasks, which build and test the project.
 
     Args:
         editor: `vscode`.
+
+    Returns: The file of the tasks if it exists; then it is kept.
 
     Raises:
         UsageError: the editor is unknown.
@@ -86,49 +60,25 @@ def add_editor(new: NewProject, editor: str) -> NewProject:
             f"there are no files for the editor '{editor}'.",
             hint="--editor vscode; `kjit clangd` serves any editor with a language server",
         )
-    path = new.project.root / ".vscode" / "tasks.json"
+    path = files.root / ".vscode" / "tasks.json"
     if os.path.lexists(path):
-        note = f"{new.project.display(path)} exists and is kept; delete it, and `kjit init --editor vscode` writes it"
-        return replace(new, notes=(*new.notes, note))
-    new.files.add(path, fill("project/vscode-tasks.json.j2", {"tasks": _TASKS, "groups": _GROUPS}))
-    return new
-
-
-_TASKS = (
-    ("build", "compile what has changed"),
-    ("test", "test all ops"),
-    ("watch", "build and test each saved op"),
-    ("sanitize", "look for mistakes in kernels"),
-    ("bench", "measure all ops"),
-)
-_GROUPS = {"build": "build", "test": "test"}
-
-
-def plan_project(root: Path) -> Project:
-    """The project that `root` becomes when it has no `pyproject.toml`."""
-    package_dir = root / DEFAULT_PACKAGE
-    return Project(
-        root=root,
-        import_root=root,
-        package=DEFAULT_PACKAGE,
-        package_dir=package_dir,
-        csrc_dir=package_dir / "csrc",
-        include_dir=package_dir / "include",
-        tests_dir=root / DEFAULT_TESTS,
-        benchmarks_dir=root / DEFAULT_BENCHMARKS,
-    )
+        return path
+    files.add(path, fill("project/vscode-tasks.json.j2", {}))
+    return None
 
 
 def add_project(files: FileSet, project: Project) -> None:
     """Add the files of a new project, except existing ones."""
-    context = {"name": _distribution_name(project.root), "package": project.package}
-    for name, template in (
-        ("pyproject.toml", "project/pyproject.toml.j2"),
-        (".gitignore", "project/gitignore.j2"),
-        (".clang-format", "project/clang-format.j2"),
-    ):
-        if not os.path.lexists(project.root / name):
-            files.add(project.root / name, fill(template, context))
+    # Source of the name's form: the packaging specification "Names and normalization".
+    name = re.sub(r"[^A-Za-z0-9]+", "-", project.root.name).strip("-").lower() or DEFAULT_PACKAGE
+    for file in ("pyproject.toml", ".gitignore", ".clang-format"):
+        if not os.path.lexists(project.root / file):
+            context = {"name": name, "package": project.package}
+            files.add(project.root / file, fill(f"project/{file.removeprefix('.')}.j2", context))
+    _add_folders(files, project)
+
+
+def _add_folders(files: FileSet, project: Project) -> None:
     add_package(files, project)
     files.add_folder(project.tests_dir)
     files.add_folder(project.benchmarks_dir)
@@ -145,46 +95,28 @@ def add_package(files: FileSet, project: Project) -> None:
         folder = folder.parent
 
 
-def _missing_tables(project: Project) -> dict[str, str]:
+def _missing_tables(project: Project) -> list[str]:
     tool = load_toml(project.root / "pyproject.toml").get("tool", {})
-    missing = {}
+    missing = []
     if "kjit" not in tool:
-        missing["kjit"] = f'[tool.kjit]\npackage = "{project.package}"\n'
-    if "pytest" not in tool and not _has_pytest_settings(project.root):
+        missing.append(f'[tool.kjit]\npackage = "{project.package}"\n')
+    if "pytest" not in tool and not any((project.root / name).is_file() for name in _PYTEST_FILES):
         pythonpath = os.path.relpath(project.import_root, project.root)
-        missing["pytest"] = f'[tool.pytest.ini_options]\npythonpath = ["{pythonpath}"]\n'
+        missing.append(f'[tool.pytest.ini_options]\npythonpath = ["{pythonpath}"]\n')
     return missing
 
 
-def _has_pytest_settings(root: Path) -> bool:
-    """Whether another file than `pyproject.toml` configures pytest: one of the two would be ignored."""
-    if any((root / name).is_file() for name in ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini")):
-        return True
-    texts = [path.read_text("utf-8", "replace") for path in (root / "tox.ini", root / "setup.cfg") if path.is_file()]
-    return any(re.search(r"^\[(?:tool:)?pytest\]", text, re.MULTILINE) for text in texts)
-
-
-def _with_tables(pyproject: Path, tables: Mapping[str, str]) -> str:
+def _with_tables(pyproject: Path, tables: list[str]) -> str:
     before = pyproject.read_bytes().decode("utf-8")  # with its line ends
-    added = "\n".join(tables.values())
+    added = "\n".join(tables)
     if before:
         added = f"\n{added}" if before.endswith("\n") else f"\n\n{added}"
     text = before + with_line_ends_of(before, added)
     try:
-        old, new = parse_toml(before, pyproject), parse_toml(text, pyproject)
-        kept = all(new.get(key) == value for key, value in old.items() if key != "tool")
-        kept = kept and all(new["tool"].get(key) == value for key, value in old.get("tool", {}).items())
+        parse_toml(text, pyproject)
     except UsageError:
-        kept = False
-    if not kept:
         raise UsageError(
             f"{pyproject} is written in a way that nothing can be added to its end.",
-            hint="add this by hand:\n" + "\n".join(tables.values()).rstrip(),
-        )
+            hint="add this by hand:\n" + "\n".join(tables).rstrip(),
+        ) from None
     return text
-
-
-def _distribution_name(root: Path) -> str:
-    """A name for `[project]`, from the folder's; source: the packaging specification "Names and normalization"."""
-    name = re.sub(r"[^A-Za-z0-9]+", "-", root.name).strip("-").lower()
-    return name or DEFAULT_PACKAGE

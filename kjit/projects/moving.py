@@ -80,10 +80,8 @@ def plan_rename(project: Project, op: str, new: str, *, force: bool = False) -> 
         if path in targets or path.is_symlink():
             continue
         before = _read(path, project)
-        if re.search(rf"\b{op}\b", before) is None:
-            continue
-        hands_on = path == project.package_dir / "__init__.py" and _imports(before, op, project)
-        after = renaming.in_python(before) if hands_on else renaming.in_imports(before)
+        is_init = path == project.package_dir / "__init__.py"
+        after = renaming.in_python(before) if is_init else renaming.in_imports(before)
         if after != before:
             files.add(path, after, edits=True)
     return _move(project, op, files, targets)
@@ -103,8 +101,7 @@ def _own_files(project: Project, op: str, *, force: bool) -> list[Path]:
     if lost:
         names = ", ".join(project.display(path) for path in lost)
         raise UsageError(
-            f"git does not have {names} as {'it is' if len(lost) == 1 else 'they are'}, and could not bring"
-            f" {'it' if len(lost) == 1 else 'them'} back; nothing was changed.",
+            f"git could not restore {names} as in this folder; nothing was changed.",
             hint="commit first; --force does it nevertheless",
         )
     return own
@@ -138,11 +135,6 @@ def _read(path: Path, project: Project) -> str:
     except SyntaxError as error:
         raise KjitError(f"{project.display(path)}:{error.lineno} is not Python: {error.msg}.") from None
     return text
-
-
-def _imports(text: str, op: str, project: Project) -> bool:
-    module = rf"(?:\.|{re.escape(project.package)}\.){op}\b"
-    return re.search(rf"^\s*(?:from\s+{module}|from\s+\.\s+import\s.*\b{op}\b)", text, re.MULTILINE) is not None
 
 
 def _mentions(project: Project, op: str, own: Sequence[Path]) -> Iterator[tuple[Path, int, str]]:

@@ -9,12 +9,10 @@ arguments, exports, flags and names of sources; the contents of the op's own fil
 the versions of kjit and tvm-ffi. Each difference is reported.
 
 The location of the files does not count, as it differs between machines; two modules that differ in nothing else cannot
-be distinguished, and are rejected when a bundle is written. Each library lists the files that it was built from, and
-its versions if they differ from those of the index, as bundles are added to. Paths of the op's own files are relative
-to its first source, those of files from include folders outside of its project are relative to that folder, which the
-wrapper names. An absolute path in a source is the same file for each copy. Headers of installed packages are not
-compared, as they are not edited. A new header that shadows another one is not noticed, unlike in the cache. And a
-module's own location (`__FILE__`) is that of its build.
+be distinguished, and are rejected when a bundle is written. Each library lists the files that it was built from,
+relative to the op's first source, and those of kjit. Headers of installed packages are not compared, as they are not
+edited. A new header that shadows another one is not noticed, unlike in the cache. And a module's own location
+(`__FILE__`) is that of its build.
 
 An index is read once per process, unless it is replaced. It has the size and checksums of each library, as the records
 in the cache do, and they are compared in the same way; so are the op's own files.
@@ -50,14 +48,13 @@ from kjit.runtime import (
 from kjit.runtime.load import INDEX, bundle_folders
 from kjit.spec import CudaArch, Spec, Target, Value, Variant
 
-FORMAT = 5
+FORMAT = 6
 _SHOWN = 4
 _SETTLING_NS = 2_000_000_000  # a file may be written twice within one tick of its clock
 
-Row = tuple[str | int, str, str]
-"""A file that was read: anchor, path and hash. The anchor is `source` (the folder of the op's first source), `kjit`,
-the number of an include folder of the spec, or empty for an absolute path. In a path that begins with `./`, the part
-before a `..` may be a link."""
+Row = tuple[str, str]
+"""A file that was read: its path and hash. The path is relative to the folder of the op's first source, or is in kjit:
+`{kjit}/include/...`."""
 
 
 class Refusal(Value):
@@ -111,7 +108,8 @@ def find(variant: Variant, wrapper: str | None) -> Lookup:
         if open_to_others is not None:
             refusals.append(Refusal(folder, (open_to_others,)))
             continue
-        found = _read(folder, status.st_mtime_ns, status.st_size, status.st_ino).find(variant)
+        index = _read(folder, status.st_mtime_ns, status.st_size, status.st_ino)
+        found = Refusal(folder, (index,)) if isinstance(index, str) else index.find(variant)
         if isinstance(found, str):
             return Lookup(found, tuple(refusals))
         refusals.append(found)
@@ -124,13 +122,10 @@ class _Bundle:
     def __init__(self, folder: str, document: Any) -> None:
         """Raises KeyError, TypeError or ValueError if `document` is not an index."""
         self._folder = folder
-        self._built_with: dict[str, str] = document["built with"]
-        self._files: list[Row] = [(anchor, path, hash_) for anchor, path, hash_ in document["files"]]
+        self._files: list[Row] = [(path, hash_) for path, hash_ in document["files"]]
         self._by_op: dict[str, list[dict[str, Any]]] = {}
-        self._modules: dict[str, dict[str, Any]] = {}
-        for module in document["modules"]:
-            self._by_op.setdefault(module["op"], []).append(module)
-            self._modules[digest_of([module["op"], module["identity"]])] = module
+        for library in document["libraries"]:
+            self._by_op.setdefault(library["op"], []).append(library)
 
     def find(self, variant: Variant) -> str | Refusal:
         """The library that serves `variant` here, or the reasons why none does."""
@@ -138,11 +133,11 @@ class _Bundle:
         reasons: list[str] = []
         try:
             identity = identity_of(spec)
-            module = self._modules.get(digest_of([spec.name, identity]))
-            if module is None:
+            libraries = [each for each in self._by_op.get(spec.name, ()) if each["identity"] == identity]
+            if not libraries:
                 return self._without(spec, identity)
-            library = _choose(module["libraries"], variant.target)
-            for each in module["libraries"] if isinstance(library, list) else [library]:
+            library = _choose(libraries, variant.target)
+            for each in libraries if isinstance(library, list) else [library]:
                 reasons += self._outdated(each, spec)
             reasons = list(dict.fromkeys(reasons))
             if isinstance(library, list):
@@ -175,24 +170,21 @@ class _Bundle:
 
     def _without(self, spec: Spec, identity: Mapping[str, object]) -> Refusal:
         """The reason why a module is not in this bundle: the contents of the bundle, or the differences."""
-        differs = differences_of_machines(self._built_with)
-        modules = self._by_op.get(spec.name, [])
-        for module in modules:
-            if module["identity"].get("arguments") == list(spec.args):
+        libraries = self._by_op.get(spec.name, [])
+        for library in libraries:
+            if library["identity"].get("arguments") == list(spec.args):
                 from kjit.engine.key.differences import differences
 
-                lines = differences({"module": module["identity"]}, {"module": identity})
-                return Refusal(self._folder, (*differs, *(lines or ["it was built from another description"])))
-        labels = [module["label"] for module in modules]
+                lines = differences({"module": library["identity"]}, {"module": identity})
+                return Refusal(self._folder, tuple(lines) or ("it was built from another description",))
+        labels = list(dict.fromkeys(library["label"] for library in libraries))
         more = f" and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
         reason = f"it has {', '.join(labels[:_SHOWN])}{more}, and not {spec.label}"
-        if not modules:
-            reason = f"{spec.name} is not in it"
-        return Refusal(self._folder, (*differs, reason), is_surprising=bool(differs))
+        return Refusal(self._folder, (reason if labels else f"{spec.name} is not in it",), is_surprising=False)
 
     def _outdated(self, library: Mapping[str, Any], spec: Spec) -> list[str]:
         """The differences between this machine and its files and those that a library was built with."""
-        built_with = library.get("built with", self._built_with)
+        built_with = library["built with"]
         rows = [self._files[number] for number in library["files"]]
         # Another version of kjit has other headers, and is reported by itself.
         with_kjit = built_with["kjit"] == kjit.__version__
@@ -207,26 +199,17 @@ def changed_files(rows: Iterable[Row], spec: Spec, bundle: str, *, with_kjit: bo
         with_kjit: compare kjit's own headers, too.
     """
     lines = []
-    folders: dict[str | int, str] = {"": "/", "source": home_of(spec), **dict(enumerate(include_folders_of(spec)))}
-    if with_kjit:
-        folders["kjit"] = _kjit_home()
-    for anchor, path, expected in rows:
-        folder = folders.get(anchor)
-        if folder is None:
-            continue  # an include folder that the wrapper does not name here
-        here = _place(folder, path)
+    home, package = home_of(spec), os.path.dirname(os.path.realpath(bundle))
+    for path, expected in rows:
+        is_of_kjit = path.startswith("{kjit}/")
+        if is_of_kjit and not with_kjit:
+            continue
+        here = f"{_kjit_home()}{path[6:]}" if is_of_kjit else _place(home, path)
         now = _digest_of(here)
         if now is not None and now != expected:
-            lines.append(f"{_shown(anchor, path, here, bundle)} changed since it was built")
+            shown = path if is_of_kjit else here.removeprefix(f"{package}/")
+            lines.append(f"{shown} changed since it was built")
     return lines
-
-
-def _shown(anchor: str | int, path: str, here: str, bundle: str) -> str:
-    if anchor == "kjit":
-        return f"{{kjit}}/{path}"
-    here = os.path.realpath(here) if ".." in here.split("/") else here
-    relative = os.path.relpath(here, os.path.dirname(bundle))
-    return here if relative.startswith("..") else relative
 
 
 def _open_to_others(folder: str, index: os.stat_result) -> str | None:
@@ -252,30 +235,20 @@ def _weakness(status: os.stat_result, package: os.stat_result) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _read(folder: str, mtime_ns: int, size: int, inode: int) -> _Bundle | _Unreadable:
+def _read(folder: str, mtime_ns: int, size: int, inode: int) -> _Bundle | str:
+    """The bundle in a folder, or what is wrong with its index."""
     del mtime_ns, size, inode  # only part of the key of lru_cache: a replaced index is read again
     try:
         with open(f"{folder}/{INDEX}", "rb") as file:
             document = json.loads(file.read())
         if document["format"] != FORMAT:
-            written = document["built with"]["kjit"]
-            return _Unreadable(folder, f"it was written by kjit {written}, in a format that this version cannot read")
+            written = document["kjit"]
+            return f"it was written by kjit {written}, in a format that this version cannot read"
         return _Bundle(folder, document)
     except OSError as error:
-        return _Unreadable(folder, f"its index cannot be read ({error.strerror})")
+        return f"its index cannot be read ({error.strerror})"
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        return _Unreadable(folder, _no_index(error))
-
-
-class _Unreadable:
-    """A bundle without a usable index."""
-
-    def __init__(self, folder: str, reason: str) -> None:
-        self._refusal = Refusal(folder, (reason,))
-
-    def find(self, variant: Variant) -> Refusal:
-        del variant  # it serves none
-        return self._refusal
+        return _no_index(error)
 
 
 def is_library(name: str) -> bool:
@@ -298,21 +271,16 @@ def identity_of(spec: Spec) -> dict[str, object]:
         "CUDA exports": [list(export) for export in spec.cuda_wrappers],
         "C++ exports": [list(export) for export in spec.cpp_wrappers],
         # A path in any flag that is not a search path may end up in the library.
-        "flags for c++": _flags(spec.extra_cflags, "c++")[0],
-        "flags for nvcc": _flags(spec.extra_cuda_cflags, "nvcc")[0],
-        "flags for the link": _flags(spec.extra_ldflags, "c++")[0],
+        "flags for c++": _flags(spec.extra_cflags, "c++"),
+        "flags for nvcc": _flags(spec.extra_cuda_cflags, "nvcc"),
+        "flags for the link": _flags(spec.extra_ldflags, "c++"),
     }
 
 
 def home_of(spec: Spec) -> str:
-    """The folder of the first source, to which paths of the op's own files are relative."""
+    """The folder of the first source, without links, to which paths of files are relative."""
     files = spec.cuda_files or spec.cpp_files
-    return os.path.dirname(files[0]) if files else ""
-
-
-def include_folders_of(spec: Spec) -> list[str]:
-    """The include folders of a spec."""
-    return [*spec.extra_include_paths, *_flags(spec.extra_cflags, "c++")[1], *_flags(spec.extra_cuda_cflags, "nvcc")[1]]
+    return os.path.realpath(os.path.dirname(files[0])) if files else ""
 
 
 # The beginnings of flags that may add folders to search, directly or in a list or a file. Only those need the table of
@@ -321,19 +289,18 @@ _MAY_NAME_FOLDERS = ("-I", "-L", "-X", "-Wp", "-c", "-i", "-o", "--", "@")
 _OF_NVCC = ("--expt-", "--use_fast_math")
 
 
-def _flags(words: tuple[str, ...], dialect: Literal["c++", "nvcc"]) -> tuple[list[str], list[str]]:
-    """Flags without search paths, and the include folders among these."""
+def _flags(words: tuple[str, ...], dialect: Literal["c++", "nvcc"]) -> list[str]:
+    """Flags without search paths."""
     if not any(word.startswith(_MAY_NAME_FOLDERS) and not word.startswith(_OF_NVCC) for word in words):
-        return list(words), []
-    from kjit.engine.key.flags import include_folders, without_folders
-    from kjit.engine.key.paths import collapse_slashes
+        return list(words)
+    from kjit.engine.key.flags import without_folders
 
-    return without_folders(words, dialect), [collapse_slashes(folder) for folder in include_folders(words, dialect)]
+    return without_folders(words, dialect)
 
 
 @lru_cache(maxsize=4096)
 def _place(folder: str, path: str) -> str:
-    return f"{folder}/{path[2:]}" if path.startswith("./") else os.path.normpath(os.path.join(folder, path))
+    return os.path.normpath(os.path.join(folder, path))
 
 
 @lru_cache(maxsize=1)

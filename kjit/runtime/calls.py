@@ -1,11 +1,13 @@
-"""Recorded calls (recording.py) made again, for `kjit.warm` and `kjit replay`.
+"""Recorded calls (recording.py) read, and made again, for `kjit.warm` and `kjit replay`.
 
-A call is rebuilt from its description (call_arguments.py): its tensors have the same layout in memory, with the same
-gaps, overlaps and alignment, on the same kind of device. Without a GPU, calls on a GPU are made in the simulator.
+A call is rebuilt from its description: its tensors have the same layout in memory, with the same gaps, overlaps and
+alignment, on the same kind of device. Values that were not recorded are generated: random floats (positive for tensors
+named as a scale), and counting integers below the number of rows of all tensors and the other numbers of the call, so
+that they are valid as indices. Without a GPU, calls on a GPU are made in the simulator.
 
-Files are only read (call_files.py). The module named in a file is imported only if it is a wrapper of the project or
-its source defines that op (`used.refuse_foreign`), and the function is called only if it is an op, a declared module or
-a function of `jit`.
+Nothing in a file is ever executed. The module named in a file is imported only if it is a wrapper of the project or its
+source defines that op (`used.refuse_foreign`), and the function is called only if it is an op, a declared module or a
+function of `jit`.
 """
 
 from __future__ import annotations
@@ -13,27 +15,169 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, NamedTuple, cast
+
+import torch
 
 from kjit import env
-from kjit.errors import KjitError
+from kjit.errors import KjitError, UsageError
 from kjit.project import Project, Raised, run_of_project
-from kjit.runtime.call_arguments import NewArguments
-from kjit.runtime.call_files import Call
 from kjit.runtime.declared import is_declared
 from kjit.runtime.load import JIT, simulated
+from kjit.runtime.op_call import each_tensor
+from kjit.runtime.recording import ALIGNMENT, CALL, FORMAT, LAST, VALUES
 from kjit.runtime.torch_op import GRADIENT
-from kjit.runtime.used import refuse_foreign
-
-if TYPE_CHECKING:
-    import torch
+from kjit.runtime.used import from_json, refuse_foreign
 
 REFUSALS = (KjitError, RuntimeError, TypeError, ValueError, ArithmeticError, MemoryError)
 """Errors of a call with unsuitable arguments."""
+
+_SHOWN_TENSORS = 3
+
+
+class Call(NamedTuple):
+    """A recorded call.
+
+    Attributes:
+        file: its file.
+        document: its description, as written by recording.py.
+    """
+
+    file: Path
+    document: Mapping[str, Any]
+
+    @property
+    def op(self) -> str:
+        """The function: `kernels.scale:scale`."""
+        return str(self.document["op"])
+
+    @property
+    def name(self) -> str:
+        """The name of the function, with the export if there is one: `_scale.scale`."""
+        function = self.op.rpartition(":")[2].rpartition(".")[2]
+        return f"{function}.{self.document['export']}" if "export" in self.document else function
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether one of its tensors was on a GPU."""
+        return any(each["device"].startswith("cuda") for _, each in self.tensors())
+
+    @property
+    def is_of_cuda(self) -> bool:
+        """Whether it ran a CUDA kernel, on a GPU or in the simulator."""
+        return self.is_on_gpu or bool(self.document.get("simulated"))
+
+    def tensors(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The descriptions of its tensors, with the names of their arguments."""
+        for name, value in self.document["arguments"].items():
+            yield from ((name, each) for each in _tensors_of(value))
+
+    def shapes(self) -> str:
+        """Its tensors, for display: `x bf16[2, 64], out bf16[2, 64]`."""
+        shown = [
+            f"{name} {each['dtype'].replace('bfloat', 'bf').replace('float', 'fp')}{each['shape']}"
+            for name, each in self.tensors()
+        ]
+        more = f" and {len(shown) - _SHOWN_TENSORS} more" if len(shown) > _SHOWN_TENSORS else ""
+        return ", ".join(shown[:_SHOWN_TENSORS]) + more
+
+
+def read(paths: Sequence[Path], ops: Sequence[str] = ()) -> tuple[list[Call], list[KjitError]]:
+    """The calls in folders and files, and the errors of invalid files.
+
+    Args:
+        ops: only calls of these: names of functions or of their modules.
+
+    Raises:
+        UsageError: a path does not exist, or there are no calls, or none of `ops`.
+    """
+    calls: list[Call] = []
+    errors: list[KjitError] = []
+    for file in [file for path in paths for file in _files(path)]:
+        try:
+            calls.append(_read(file))
+        except KjitError as error:
+            errors.append(error)
+    for op in ops:
+        if not any(op in _names(call) for call in calls):
+            known = sorted({call.name for call in calls})
+            raise UsageError(
+                f"no call of '{op}' is recorded in {', '.join(map(str, paths))}.",
+                hint=f"there are calls of {', '.join(known)}" if known else None,
+            )
+    return [call for call in calls if not ops or _names(call) & set(ops)], errors
+
+
+def last_calls(path: Path) -> list[tuple[int, str]]:
+    """The id of each process that recorded into a folder, and the file of its last call."""
+    documents = [json.loads(file.read_text()) for file in sorted(path.glob(f"{LAST}*{CALL}"))]
+    return [(int(each["process"]), str(each["last"])) for each in documents]
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        found = sorted(each for each in path.glob(f"*{CALL}") if not each.name.startswith((".", LAST)))
+        if not found:
+            raise UsageError(
+                f"there is no recorded call in '{path}'.", hint=f"a run with {env.RECORD}={path} writes them there"
+            )
+        return found
+    if not path.is_file():
+        raise UsageError(f"there is no file or folder '{path}'.")
+    if path.suffix != CALL:
+        raise UsageError(f"'{path}' is not a recorded call: these are files {CALL}.")
+    return [path]
+
+
+def _read(file: Path) -> Call:
+    """Raises KjitError if the file is not a recorded call."""
+    try:
+        document = json.loads(file.read_text("utf-8"))
+        if document["format"] != FORMAT:
+            raise KjitError(
+                f"{file} was written by kjit {document['written_by']['kjit']}, in a format that this "
+                "version cannot read."
+            )
+        call = Call(file, document)
+        if document["kind"] not in ("op", "jit", "export") or not call.op.partition(":")[2]:
+            raise ValueError("it names no op")
+        # What the rest of this file reads is there.
+        _ = call.is_on_gpu, call.shapes(), document["memories"]
+        if document["kind"] == "export":
+            _ = document["export"], document["values"].items()
+    except OSError as error:
+        raise KjitError(f"{file} cannot be read: {error.strerror}.") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise KjitError(
+            f"{file} is damaged, or not a recorded call ({type(error).__name__}: {error}).",
+            hint=f"remove it; a run with {env.RECORD} writes such files",
+        ) from None
+    return call
+
+
+def _tensors_of(value: Any) -> Iterator[Mapping[str, Any]]:
+    """The descriptions of tensors in that of an argument."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _tensors_of(each)
+    elif isinstance(value, dict):
+        ((kind, inside),) = value.items()
+        if kind == "tensor":
+            yield inside
+        elif kind in ("tuple", "dict"):
+            yield from _tensors_of(inside if kind == "tuple" else [*inside.values()])
+
+
+def _names(call: Call) -> set[str]:
+    module = call.op.partition(":")[0]
+    return {call.name, call.op, module, module.rpartition(".")[2], call.name.partition(".")[0]}
 
 
 class Caller:
@@ -56,25 +200,31 @@ class Caller:
         device: str | None = None,
         seed: int | None = 0,
     ) -> None:
-        import torch
-
         self.project = project
         self.is_simulated = not torch.cuda.is_available() if simulated is None else simulated
         self.check = check
         self.device = device
         self.seed = seed
 
-    def function(self, call: Call) -> Callable[..., Any]:
-        """The function of the call, with the recorded names of its arguments.
+    def prepare(self, call: Call, arguments: Mapping[str, Any]) -> Callable[[], Any]:
+        """The call with these arguments, to be made in the same mode (`around`).
 
         Raises:
-            KjitError: it no longer exists, or takes other arguments now.
+            KjitError: its function no longer exists, or takes other arguments now.
         """
         found = self.found(call)
         if call.document["kind"] == "export":
-            return self._export(found, call)
-        _require_fit(found, call)
-        return cast("Callable[..., Any]", found)
+            return partial(self._export(found, call, arguments), *arguments.values())
+        signature = inspect.signature(found)
+        if call.document["kind"] == "jit":  # without the module, which callers do not pass
+            signature = signature.replace(parameters=[*signature.parameters.values()][1:])
+        needed = {p.name for p in signature.parameters.values() if p.default is p.empty and p.kind < p.VAR_POSITIONAL}
+        if not needed <= arguments.keys() <= signature.parameters.keys():
+            raise KjitError(
+                f"{call.op} takes ({', '.join(signature.parameters)}), and was recorded with ({', '.join(arguments)}).",
+                hint="it was recorded with another version of the op: record again",
+            )
+        return with_arguments(found, signature, arguments)
 
     def found(self, call: Call) -> Any:
         """The object with the recorded name.
@@ -98,25 +248,17 @@ class Caller:
             )
         return found
 
-    def _export(self, declared: Any, call: Call) -> Callable[..., Any]:
-        from kjit.runtime.used import from_json
-
+    def _export(self, declared: Any, call: Call, arguments: Mapping[str, Any]) -> Callable[..., Any]:
         try:
             values = {name: from_json(value) for name, value in call.document["values"].items()}
             declared.spec(**values)
         except (TypeError, ValueError) as error:
             raise KjitError(f"{call.op} no longer takes the recorded values: {error}.") from None
-        export = str(call.document["export"])
-
-        def run(**arguments: Any) -> Any:
-            tensor = next((each for value in arguments.values() for each in _tensors_in(value)), None)
-            module = declared(**values, device=tensor)
-            function = getattr(module, export, None)
-            if function is None:
-                raise KjitError(f"{call.op} no longer exports '{export}'.")
-            return function(*arguments.values())
-
-        return run
+        tensor = next((each for _, each in each_tensor(arguments) if isinstance(each, torch.Tensor)), None)
+        export = getattr(declared(**values, device=tensor), call.document["export"], None)
+        if export is None:
+            raise KjitError(f"{call.op} no longer exports '{call.document['export']}'.")
+        return cast("Callable[..., Any]", export)
 
     def _import(self, name: str, defined: str, call: Call) -> Any:
         package, _, op = name.rpartition(".")
@@ -138,11 +280,10 @@ class Caller:
         Raises:
             KjitError: one could not be recorded, or its values are damaged.
         """
-        return NewArguments(call, self._place, self.seed).arguments()
+        new = _NewArguments(call, self._place, self.seed)
+        return {name: new.make(name, value) for name, value in call.document["arguments"].items()}
 
     def _place(self, device: str) -> str:
-        import torch
-
         if not device.startswith("cuda"):
             return device
         if self.is_simulated:
@@ -155,11 +296,10 @@ class Caller:
     @contextlib.contextmanager
     def around(self, call: Call) -> Iterator[None]:
         """The mode of the call: simulated if it was on a GPU and there is none."""
-        was_simulated = bool(call.document.get("simulated"))
         if call.is_on_gpu and self.is_simulated:
             with simulated(check=self.check):
                 yield
-        elif was_simulated:
+        elif call.document.get("simulated"):
             # As with `KJIT_SIM`: an op with a CPU kernel uses that.
             before = os.environ.get(env.SIM)
             os.environ[env.SIM] = "check" if self.check else "1"
@@ -178,77 +318,23 @@ class Caller:
         Raises:
             KjitError: it cannot be made.
         """
-        function = self.function(call)
-        arguments = self.arguments(call) if arguments is None else arguments
         with self.around(call):
-            returned = apply(function, call, arguments)
+            returned = self.prepare(call, self.arguments(call) if arguments is None else arguments)()
             self.wait(call)
         return returned
 
-    def launch(self, call: Call) -> None:
-        """Make the call once, to load its modules.
-
-        Raises:
-            KjitError: it cannot be made.
-        """
-        try:
-            self.run(call)
-        except KjitError:
-            raise
-        except REFUSALS as error:
-            raise KjitError(f"{call.name} ({call.shapes()}) has failed: {one_line(error)}") from error
-
     def wait(self, call: Call) -> None:
         """Wait for the GPU, which reports errors asynchronously."""
-        import torch
-
         if call.is_on_gpu and not self.is_simulated:
             torch.cuda.synchronize()
 
 
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    import torch
-
-    for each in value if isinstance(value, (list, tuple)) else (value,):
-        if isinstance(each, torch.Tensor):
-            yield each
-
-
-def apply(function: Callable[..., Any], call: Call, arguments: Mapping[str, Any], *, has_module: bool = True) -> Any:
-    """Call with positional-only arguments by position, and all others by name.
-
-    Args:
-        has_module: whether the first parameter is the module of a `jit` function.
-    """
-    if call.document["kind"] == "export":
-        return function(**arguments)
-    parameters = _parameters(function, call) if has_module else [*inspect.signature(function).parameters.values()]
-    by_place = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    first = [arguments[name] for name in by_place if name in arguments]
-    more = [value for name, value in arguments.items() if name.isdecimal()]
-    rest = {name: value for name, value in arguments.items() if name not in by_place and not name.isdecimal()}
-    return function(*first, *more, **rest)
-
-
-def _parameters(function: Any, call: Call) -> list[inspect.Parameter]:
-    parameters = [*inspect.signature(function).parameters.values()]
-    # The first of a `jit` function is its module.
-    return parameters[1:] if call.document["kind"] == "jit" else parameters
-
-
-def _require_fit(function: Any, call: Call) -> None:
-    """Raise a KjitError if the parameters of a function have changed since the recording."""
-    signature = inspect.Signature(_parameters(function, call))
-    recorded = list(call.document["arguments"])
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    strange = [name for name in recorded if name not in signature.parameters and not name.isdecimal()]
-    required = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind < p.VAR_POSITIONAL]
-    lacking = [name for name in required if name not in recorded]
-    if (strange and not takes_any) or lacking:
-        raise KjitError(
-            f"{call.op} takes ({', '.join(signature.parameters)}), and was recorded with ({', '.join(recorded)}).",
-            hint="it was recorded with another version of the op: record again",
-        )
+def with_arguments(
+    function: Callable[..., Any], signature: inspect.Signature, arguments: Mapping[str, Any]
+) -> Callable[[], Any]:
+    """A call of a function with arguments by the names of its parameters."""
+    bound = inspect.BoundArguments(signature, cast("Any", arguments))
+    return partial(function, *bound.args, **bound.kwargs)
 
 
 def one_line(error: BaseException) -> str:
@@ -256,3 +342,90 @@ def one_line(error: BaseException) -> str:
     message = error.message if isinstance(error, KjitError) else str(error)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return f"{type(error).__name__}: {': '.join(lines[:2])}"
+
+
+class _NewArguments:
+    """New arguments for a call.
+
+    Args:
+        place: the device for a recorded one.
+        seed: as for `Caller`.
+    """
+
+    def __init__(self, call: Call, place: Callable[[str], str], seed: int | None) -> None:
+        self._call = call
+        self._place = place
+        self._generator = None if seed is None else torch.Generator().manual_seed(seed)
+        self._values = self._recorded_values() if call.document.get("has_values") and seed is not None else None
+        self._memories: dict[int, tuple[torch.Tensor, int]] = {}
+        described = [each for _, each in call.tensors()]
+        rows = [each["shape"][0] for each in described if len(each["shape"]) > 1 and "float" in each["dtype"]]
+        numbers = [value for value in call.document["arguments"].values() if type(value) is int and value > 1]
+        self._bound = max(min([*rows, *numbers], default=2**31 - 1), 1)
+
+    def make(self, name: str, value: Any) -> Any:
+        """A new value for the description of one, of the argument `name`."""
+        if isinstance(value, list):
+            return [self.make(name, each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        ((kind, inside),) = value.items()
+        if kind == "tensor":
+            return self._tensor(name, inside)
+        if kind == "tuple":
+            return tuple(self.make(name, each) for each in inside)
+        if kind == "dict":
+            return {key: self.make(name, each) for key, each in inside.items()}
+        if kind == "dtype":
+            return self._dtype(inside)
+        raise KjitError(f"argument '{name}' of {self._call.op} could not be recorded: {inside}.")
+
+    def _dtype(self, name: str) -> torch.dtype:
+        found = getattr(torch, name, None)
+        if not isinstance(found, torch.dtype):
+            raise KjitError(f"{self._call.file.name} has tensors of {name}, which this torch does not have.")
+        return found
+
+    def _tensor(self, name: str, described: Mapping[str, Any]) -> torch.Tensor:
+        dtype, shape, strides = self._dtype(described["dtype"]), described["shape"], described["strides"]
+        device = self._place(described["device"])
+        if 0 in shape:
+            return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+        memory, begin = self._memory(described["memory"], device)
+        begin = (begin + described["offset"]) // dtype.itemsize
+        tensor = torch.empty(0, dtype=dtype, device=device).set_(memory.untyped_storage(), begin, shape, strides)
+        if self._generator is not None and self._values is None:
+            # Elements that share memory are written once.
+            once = [size if stride else 1 for size, stride in zip(shape, strides, strict=True)]
+            tensor.as_strided(once, strides).copy_(self._content(name, once, dtype, self._generator))
+        return tensor
+
+    def _memory(self, number: int, device: str) -> tuple[torch.Tensor, int]:
+        """A new piece of memory like the recorded one, and where that begins in it."""
+        if number not in self._memories:
+            recorded = self._call.document["memories"][number]
+            size = recorded["bytes"]
+            memory = torch.zeros(size + 2 * ALIGNMENT, dtype=torch.uint8, device=device)
+            begin = -memory.data_ptr() % ALIGNMENT + recorded["place"]
+            if self._values is not None:
+                memory[begin : begin + size].copy_(self._values[number])
+            self._memories[number] = memory, begin
+        return self._memories[number]
+
+    def _content(self, name: str, shape: list[int], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+        if dtype.is_complex:
+            return torch.randn(shape, dtype=dtype, generator=generator)
+        if dtype.is_floating_point:
+            floats = torch.randn(shape, generator=generator)
+            return (floats.abs() + 0.5 if "scale" in name else floats).to(dtype)
+        if dtype in (torch.bool, torch.uint8, torch.int8):
+            return torch.randint(0, 2 if dtype == torch.bool else 5, shape, generator=generator).to(dtype)
+        count = torch.Size(shape).numel()
+        return (torch.arange(count) % self._bound).reshape(shape).to(dtype)
+
+    def _recorded_values(self) -> list[torch.Tensor]:
+        file = self._call.file.with_suffix(VALUES)
+        try:
+            return cast("list[torch.Tensor]", torch.load(file, map_location="cpu", weights_only=True))
+        except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+            raise KjitError(f"the values of {self._call.file.name} cannot be read from {file}: {error}") from None

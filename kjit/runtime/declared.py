@@ -181,7 +181,7 @@ def typed(value: object) -> Hashable:
     return kind, value
 
 
-class _Exports:
+class _Exports(load.Shared):
     """The exports of a loaded module as attributes, which Python reads faster than those of a `tvm_ffi.Module`."""
 
     def __init__(self, module: tvm_ffi.Module, names: Iterable[str]) -> None:
@@ -210,10 +210,7 @@ class _Declaration:
         self._modules: dict[object, Any] = {}
         # Used by the generated function: by the device index of tensors, or another device, then by values.
         self._known: dict[object, dict[object, Any]] = {}
-        # The contents of these for other modes of the simulator.
-        self._aside: dict[object, list[dict[Any, Any]]] = {}
-        self._mode: object = None
-        load.follow(self)
+        load.caches.add(self)
         for values in variants:
             if not isinstance(values, Mapping):
                 raise kjit.UsageError(
@@ -272,23 +269,8 @@ class _Declaration:
         return [variant for spec in self.specs() for variant in variants_of(spec, wanted)]
 
     def cache_clear(self) -> None:
-        for keeper in self._keepers:
-            keeper.clear()
-        self._aside.clear()
-
-    def switch(self, mode: object) -> None:
-        """Exchange the modules of one mode for those of another (`load.follow`)."""
-        if mode == self._mode:
-            return
-        self._aside[self._mode] = [keeper.copy() for keeper in self._keepers]
-        self._mode = mode
-        for keeper, saved in zip(self._keepers, self._aside.pop(mode, [{}] * len(self._keepers)), strict=True):
-            keeper.clear()
-            keeper.update(saved)
-
-    @property
-    def _keepers(self) -> list[dict[Any, Any]]:
-        return [self._modules, self._known]
+        self._modules.clear()
+        self._known.clear()
 
     def _checked(self, values: Mapping[str, object]) -> dict[str, object]:
         """The canonical values: True is 1 if the parameter is annotated with int.

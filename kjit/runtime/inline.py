@@ -76,9 +76,9 @@ def load_inline(
     cache, named = cache_folder(build_directory), _digest(files)
     folder = Path(cache, SOURCE_TEXTS, named)
     if not all(_holds(f"{folder}/{file}", text) for file, text in files.items()):
-        from kjit.engine.cache.texts import write_texts
+        from kjit.engine.cache.store import Store
 
-        folder = write_texts(cache, named, files)
+        folder = Store.open(Path(cache)).writable().write_texts(named, files)
     # A bundle also compares the texts by these files.
     spec = Spec(name, **_parts(files, folder, exports), **flags)
     return load_variant(Variant(spec, only_target(spec)), build_directory=build_directory, wrapper=wrapper)

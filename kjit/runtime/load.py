@@ -27,11 +27,11 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypedDict, TypeVar, cast
 
 import kjit
 from kjit import env
-from kjit.spec import CudaArch, Side, Spec, StrPath, Target, TargetKind, Variant, Wrapper
+from kjit.spec import KINDS, CudaArch, Side, Spec, StrPath, Target, TargetKind, Variant, Wrapper
 
 if TYPE_CHECKING:
     import torch
@@ -53,40 +53,60 @@ if TYPE_CHECKING:
         compiles: int
         seconds: float
 
-    class Switched(Protocol):
-        """An object that keeps loaded modules by device."""
-
-        def switch(self, mode: object) -> None:
-            """Put aside the current modules, and restore those of `mode`."""
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_HINT_FOR_CPU_TENSORS = (
-    f"move the tensors to a GPU, or set {env.SIM}=1: the kernel then runs in the simulator (slow, for tests)"
-)
-_ATTEMPTS = 3
-
 _log = logging.getLogger("kjit")
 _loaded: dict[str, tvm_ffi.Module] = {}
 _loading = threading.Lock()
-_counting = threading.Lock()
 _reported: set[Refusal] = set()
 _bundles: list[str] = []
 _stats: dict[str, OpStats] = {}
 _inside: env.Simulation | None = None
-_switched: weakref.WeakSet[Switched] = weakref.WeakSet()
+
+compiled: set[Variant] = set()
+"""What this process has compiled."""
+
+caches: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Objects that keep loaded modules by device; their `cache_clear` is called when a `simulated()` begins or ends."""
 
 
 def _renew_lock_in_child() -> None:
-    """In a forked child, replace locks that threads of the parent may hold, which the child does not have."""
-    global _loading, _counting
-    _loading, _counting = threading.Lock(), threading.Lock()
+    """In a forked child, replace a lock that a thread of the parent may hold, which the child does not have."""
+    global _loading
+    _loading = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_lock_in_child)
+def _end_openmp_threads() -> None:
+    """Before a fork, end the threads of GNU's OpenMP that wait for work of this thread: the child, which does not have
+    them, would wait for them. Parent and child start new ones when they need some."""
+    import ctypes
 
+    with contextlib.suppress(OSError, AttributeError):  # it is not loaded, or of GCC 8
+        ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD).omp_pause_resource_all(_OMP_PAUSE_SOFT)
+
+
+os.register_at_fork(before=_end_openmp_threads, after_in_child=_renew_lock_in_child)
+
+
+class Shared:
+    """A loaded module: copies share it, and it cannot be pickled."""
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, _: object) -> Any:
+        return self
+
+    def __reduce_ex__(self, _: object) -> Any:
+        raise kjit.UsageError(
+            "a loaded module cannot be pickled: it is code in the memory of this process.",
+            hint="load it where it is used (in `forward`: that is only a look-up), or leave it out in `__getstate__`",
+        )
+
+
+_OMP_PAUSE_SOFT = 1
 
 JIT = "_kjit_jit"
 """The mark of functions that `jit` has made."""
@@ -179,16 +199,8 @@ def jit(
             that distinguish it from others of that name (`*make_cpp_args(...)`).
         device: the device of the module; by default that of the tensors of each call, and without tensors the only kind
             of device that there is a source for. `"sim"` and `"sim-check"` are the simulated GPU.
-        cpp_files: C++ sources, as absolute paths. With `cpp_wrappers` they are included in one generated unit with
-            these exports; without, each is compiled separately and has its own exports (`KJIT_EXPORT`).
-        cuda_files: CUDA sources, in the same way, with `cuda_wrappers`.
-        cpp_wrappers: exports of the C++ sources: `(export_name, cpp_symbol)` pairs; a string is both.
-        cuda_wrappers: exports of the CUDA sources, in the same form.
-        extra_cflags: flags for the C++ compiler.
-        extra_cuda_cflags: flags for nvcc.
-        extra_ldflags: flags for the link.
-        extra_include_paths: folders for headers, as absolute paths, searched before kjit's own.
-        build_directory: the cache folder for this module, instead of the user's cache.
+        cpp_files, cuda_files, cpp_wrappers, cuda_wrappers, extra_cflags, extra_cuda_cflags, extra_ldflags,
+        extra_include_paths, build_directory: as for `load_jit`.
 
     Raises:
         UsageError: at the call, tensors are on different devices, or on one that there is no source for. All other
@@ -285,11 +297,8 @@ def load_variant(
             return module
     from kjit.engine import miss
 
-    for _ in range(_ATTEMPTS):
-        built = miss.ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
-        with contextlib.suppress(FileNotFoundError):
-            return load_library(built.library_path, variant, is_prebuilt=False)
-    raise kjit.KjitError(f"{variant.label} cannot be loaded: another process keeps emptying the cache.")
+    built = miss.ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
+    return load_library(built.library_path, variant, is_prebuilt=False)
 
 
 def cache_folder(build_directory: StrPath | None = None) -> str:
@@ -331,12 +340,8 @@ def bundle_folders(wrapper: str | None) -> tuple[str, ...]:
     """
     if wrapper is None:
         return tuple(_bundles)
-    if not os.path.isabs(wrapper):
-        try:
-            wrapper = os.path.abspath(wrapper)  # `__file__` may be relative with runpy
-        except FileNotFoundError:
-            return tuple(_bundles)  # the current folder was removed, and with it the wrapper's
-    return (*_bundles, *_bundle_folders_beside(os.path.dirname(wrapper)))
+    # `__file__` may be relative with runpy.
+    return (*_bundles, *_bundle_folders_beside(os.path.dirname(os.path.abspath(wrapper))))
 
 
 @functools.lru_cache(maxsize=256)
@@ -376,19 +381,20 @@ def stats() -> dict[str, OpStats]:
 
     For a server's metrics: after the warm-up, `compiles` must not grow.
     """
-    with _counting:
+    with _loading:
         return {name: each.copy() for name, each in sorted(_stats.items())}
 
 
 def count_hit(variant: Variant) -> None:
     """Count a module that was already built."""
-    with _counting:
+    with _loading:
         _stats_of(variant)["hits"] += 1
 
 
 def count_compile(variant: Variant, seconds: float) -> None:
     """Count a module that was compiled."""
-    with _counting:
+    compiled.add(variant)
+    with _loading:
         entry = _stats_of(variant)
         entry["compiles"] += 1
         entry["seconds"] += seconds
@@ -417,16 +423,19 @@ def target_of(spec: Spec, device: torch.device | str | None) -> Target:
     kind, index = _kind_and_index(device)
     if kind == "cpu" and (target := simulated_target(spec.kinds)) is not None:
         return target
-    if (kind if kind == "cpu" else "cuda") not in spec.kinds:
+    data = KINDS[kind]
+    if data.side not in spec.kinds:
         files = ", ".join(os.path.basename(path) for path in (*spec.cuda_files, *spec.cpp_files))
         has = "a CUDA source" if spec.kinds == ("cuda",) else "a C++ source for the CPU"
         raise kjit.UsageError(
             f"op '{spec.name}' was called for device '{device}', and it has only {has} ({files or 'no file'}).",
-            hint=_HINT_FOR_CPU_TENSORS if spec.kinds == ("cuda",) else "move the tensors to the CPU",
+            hint=(
+                f"move the tensors to a GPU, or set {env.SIM}=1: it then runs in the simulator (slow, for tests)"
+                if spec.kinds == ("cuda",)
+                else "move the tensors to the CPU"
+            ),
         )
-    if kind == "cpu" or kind == "cuda":
-        return runtime_target(kind, index)
-    return Target(kind)
+    return Target(kind) if data.is_simulated else runtime_target(data.side, index)
 
 
 def runtime_target(kind: Side, device_index: int | None) -> Target:
@@ -556,12 +565,6 @@ def mode() -> env.Simulation | None:
     return _inside
 
 
-def follow(keeper: Switched) -> None:
-    """Call `keeper.switch` whenever a `simulated()` begins or ends."""
-    keeper.switch(_inside)
-    _switched.add(keeper)
-
-
 def simulated_target(sides: tuple[Side, ...]) -> Target | None:
     """The simulator target, if calls with CPU tensors of an op with `sides` run in it.
 
@@ -587,20 +590,19 @@ def simulated(*, check: bool = False) -> Iterator[None]:
         check: run them with the simulator's checks for mistakes.
     """
     before = _inside
-    _switch("sim-check" if check else "sim")
+    _set_mode("sim-check" if check else "sim")
     try:
         yield
     finally:
-        _switch(before)
+        _set_mode(before)
 
 
-def _switch(to: env.Simulation | None) -> None:
+def _set_mode(to: env.Simulation | None) -> None:
     global _inside
-    if to == _inside:
-        return
-    _inside = to
-    for keeper in list(_switched):
-        keeper.switch(to)
+    if to != _inside:
+        _inside = to
+        for cache in list(caches):
+            cache.cache_clear()
 
 
 def _report(refusal: Refusal, variant: Variant) -> None:
@@ -633,19 +635,16 @@ def load_library(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.M
 def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     import tvm_ffi
 
+    path = os.fsencode(path).decode()  # tvm-ffi expects UTF-8, whatever the locale
     try:
-        path = os.fsencode(path).decode()  # tvm-ffi expects UTF-8, whatever the locale
-    except UnicodeDecodeError:
-        raise kjit.KjitError(
-            f"{variant.label} is built and cannot be loaded: the path {path!r} is not UTF-8.",
-            hint=f"set {env.CACHE_DIR} to a folder with another name",
-        ) from None
-    try:
-        return tvm_ffi.load_module(path)
+        module = tvm_ffi.load_module(path)
     except RuntimeError as error:
         from kjit.engine import loading
 
-        return loading.load_again(error, path, variant, is_prebuilt=is_prebuilt)
+        module = loading.load_again(error, path, variant, is_prebuilt=is_prebuilt)
+    for method in (Shared.__deepcopy__, Shared.__reduce_ex__):
+        setattr(module, method.__name__, functools.partial(method, cast("Any", module)))
+    return module
 
 
 def attach_log() -> None:

@@ -45,6 +45,7 @@ from kjit.runtime import (
     tvm_ffi_version,
     weakness,
 )
+from kjit.spec import KINDS
 
 if TYPE_CHECKING:
     from kjit.spec import Spec, Target, TargetKind, Variant
@@ -69,15 +70,6 @@ COMPILER_ENVIRONMENT = (
     "SOURCE_DATE_EPOCH",
 )
 """Variables that affect a C++ compiler, and are therefore part of a toolchain's identity."""
-
-NVCC_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-"""Variables with flags for nvcc."""
-
-NVCC_ENVIRONMENT = (*NVCC_FLAGS, "CUDA_HOME")
-"""The additional variables for nvcc."""
-
-HOST_VARIABLE = "NVCC_CCBIN"
-"""The variable of nvcc that names its host compiler."""
 
 # They affect the search for compilers and headers, the location of the memo about compilers (memo.py), and what a shell
 # reads before it runs a compiler that is a script.
@@ -110,9 +102,8 @@ def variables(kind: TargetKind) -> tuple[str, ...]:
 
     The only list of them: a toolchain, and the file about it, depend on these values.
     """
-    cuda = (*NVCC_ENVIRONMENT, HOST_VARIABLE, env.CUDA_COMPILER) if kind == "cuda" else ("CUDA_HOME",)
-    others = () if kind == "cpu" else (env.CUDA_HOME, *cuda)
-    return (*_DISCOVERY_ENVIRONMENT, *COMPILER_ENVIRONMENT, *others)
+    data = KINDS[kind]
+    return (*_DISCOVERY_ENVIRONMENT, *COMPILER_ENVIRONMENT, *data.environment, *data.search)
 
 
 def written(path: str) -> str:
@@ -301,10 +292,9 @@ class Reads:
         present: the files in them with the name of a header: those that were read, and those found later in the search.
         sought: paths outside of these folders at which a compiler or linker looks for a file, and whether there was
             one.
-        every_file: whether any new file in the folders may have been searched for.
     """
 
-    __slots__ = ("_places", "every_file", "folders", "headers", "present", "roots", "sought", "system")
+    __slots__ = ("_places", "folders", "headers", "present", "roots", "sought", "system")
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         """Raises LookupError, TypeError or ValueError if `document` is not one of `to_json`."""
@@ -314,8 +304,7 @@ class Reads:
         self.folders: list[list[Any]] = document["folders"]
         self.present: list[str] = document["present"]
         self.sought: list[list[Any]] = document["sought"]
-        self.every_file: bool = document["every_file"]
-        if not isinstance(self.system, str) or not isinstance(self.every_file, bool):
+        if not isinstance(self.system, str):
             raise TypeError("not the files of a compile")
         # Computed once: most loads compare only these.
         self._places = tuple(list(map(absolute, each[0])) for each in (self.headers, self.folders, self.sought))

@@ -160,10 +160,7 @@ def generate_call(
     function: Callable[..., object],
     layout: OpLayout,
     outputs: Callable[..., object] | None,
-    *,
-    registered: Sequence[object],
-    recording: Sequence[object],
-    refuse_gradient: Callable[[dict[str, Any]], None],
+    overloads: Sequence[object],
 ) -> FunctionType:
     """Compile the function for callers.
 
@@ -171,31 +168,26 @@ def generate_call(
         function: the op's function, which calls the kernel.
         layout: its parameters.
         outputs: the function that allocates the outputs.
-        registered: the registered op, one element, which may change between calls.
-        recording: empty, or its overload that records gradients.
-        refuse_gradient: raises an error if one of these tensors needs a gradient.
+        overloads: the registered op: `.default` and, if there are outputs, `.out`. They may change between calls.
     """
     import torch
 
     known = {
         "function": function,
         "outputs": outputs,
-        "registered": registered,
-        "recording": recording,
-        "refuse_gradient": refuse_gradient,
+        "overloads": overloads,
         "require_tensors": _require_tensors,
         "require_numbers": _require_numbers,
         "explain": _explain,
         "are_plain": _are_plain,
         "require_grad": _require_grad,
-        "have_no_data": _have_no_data,
+        "lack_data": _lack_data,
         "Tensor": torch.Tensor,
         "Parameter": torch.nn.Parameter,
         "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
         "is_grad_enabled": torch.is_grad_enabled,
         "count_dispatch_modes": torch._C._len_torch_dispatch_stack,
         "is_jit_tracing": torch._C._is_tracing,
-        "top_transform": torch._C._functorch.peek_interpreter_stack,
         "increment_version": torch._C._increment_version,
         "forward_mode": torch.autograd.forward_ad,
     }
@@ -238,8 +230,14 @@ def _require_grad(*lists: Sequence[torch.Tensor]) -> bool:
     return any(tensor.requires_grad for tensors in lists for tensor in tensors)
 
 
-def _have_no_data(*lists: Sequence[torch.Tensor]) -> bool:
-    return any(tensor.is_meta or tensor._is_zerotensor() for tensors in lists for tensor in tensors)
+def _lack_data(*tensors: torch.Tensor | None) -> bool:
+    """Whether a call with these failed because one has no data: on the meta device, a zero tensor, or wrapped by
+    functorch. Then it has not changed anything."""
+    import torch
+
+    return torch._C._functorch.peek_interpreter_stack() is not None or any(
+        tensor is not None and (tensor.is_meta or tensor._is_zerotensor()) for tensor in tensors
+    )
 
 
 def _require_tensors(
@@ -293,10 +291,9 @@ def _source(layout: OpLayout) -> str:
     returned = "" if not outs else f" {outs[0]}" if len(outs) == 1 else f" ({', '.join(outs)})"
     inputs = ", ".join(p.name for p in layout.inputs)
 
+    # The other outputs, if some are given: all but one of several.
     allocate = []
-    if len(outs) == 1:
-        allocate = [f"if {outs[0]} is None:", f"    {outs[0]} = _kjit_outputs({allocation})"]
-    elif outs:
+    if len(outs) > 1:
         allocate = [
             f"if {' or '.join(f'{out} is None' for out in outs)}:",
             f"    _kjit_new = _kjit_outputs({allocation})",
@@ -312,9 +309,6 @@ def _source(layout: OpLayout) -> str:
 
     def requires_grad(name: str) -> str:
         return given_and(name, f"{name}.requires_grad")
-
-    def has_no_data(name: str) -> str:
-        return given_and(name, f"({name}.is_meta or {name}._is_zerotensor())")
 
     def differs_from_memory(name: str) -> str:
         # As its negative or its conjugate, which only a complex one can be. A dtype is an attribute; the bits are calls
@@ -339,43 +333,35 @@ def _source(layout: OpLayout) -> str:
     if len(tensors) > 2 or lists:
         unneeded.reverse()
 
-    given_inputs = [name for name in tensors if name not in outs]
-
     def by_name(names: Iterable[str]) -> str:
         return f"{{{', '.join(f'{name!r}: {name}' for name in names)}}}"
 
     kinds = [name for name in tensors if name not in optional], optional, lists
     scalars = ", ".join(f"'{p.name}': ({p.name}, '{p.annotation.__name__}')" for p in layout.scalars)
     require_numbers = [f"_kjit_require_numbers({layout.op!r}, {{{scalars}}})"] if scalars else []
+    unpacked = [f"*{name}" if name in lists else name for name in (*tensors, *lists)]
     written = [f"*{name}" if name in lists else name for name in (*layout.mutated, *outs)]
     count = [f"_kjit_increment_version(({', '.join(written)},))"]
-    if may_be_missing := [f"{name} is not None" for name in written if name in optional]:
-        count = [f"if {' and '.join(may_be_missing)}:", f"    {count[0]}"]
+    if not set(written).isdisjoint(optional):
+        count = [f"if {written[0]} is not None:", f"    {count[0]}"]
         if len(written) > 1:
             given = f"[_kjit_t for _kjit_t in ({', '.join(written)}) if _kjit_t is not None]"
-            count += ["else:", f"    _kjit_increment_version({given})"]
-
-    def explain(names: Iterable[str]) -> str:
-        return f"_kjit_explain({f'op {layout.op!r}'!r}, {by_name(names)})"
-
+            count = [f"_kjit_increment_version({given})"]
     dtypes = [p.name for p in layout.inputs if p.annotation is torch.dtype]
-    if_of_dtype = ["except ValueError:", f"    {explain(dtypes)}", "    raise"] if dtypes else []
-    no_data = [*map(has_no_data, tensors), *([f"_kjit_have_no_data({every_list})"] if lists else [])]
-    record = []
-    if outs and not layout.mutated and (given_inputs or lists):
-        nothing_given = " and ".join(f"{out} is None" for out in outs)
-        wanted = " or ".join([*map(requires_grad, given_inputs), *in_lists])
-        record = [
-            f"if _kjit_recording and {nothing_given} and _kjit_is_grad_enabled() and ({wanted}):",
-            f"    return _kjit_recording[0]({inputs})",
+    explain = f"_kjit_explain({f'op {layout.op!r}'!r}, {by_name([*tensors, *lists, *dtypes])})"
+    in_pytorch = [f"return _kjit_overloads[0]({inputs})"]
+    if outs:
+        in_pytorch = [
+            f"if {' and '.join(f'{out} is None' for out in outs)}:",
+            f"    {in_pytorch[0]}",
+            *allocate,
+            f"_kjit_overloads[1]({layout.registered_arguments})",
+            f"return{returned}",
         ]
 
     lines = [
         f"def _kjit_call_op({layout.parameters}):",
-        *(f"    {line}" for line in record),
-        *(f"    {line}" for line in allocate),
-        f"    _kjit_registered[0]({layout.registered_arguments})",
-        f"    return{returned}",
+        *(f"    {line}" for line in in_pytorch),
         f"def call({layout.parameters}):",
         "    if _kjit_is_dynamo_compiling():",
         f"        return _kjit_call_op({layout.arguments})",
@@ -383,21 +369,14 @@ def _source(layout: OpLayout) -> str:
         f"        if {' or '.join(unneeded)}:",
         "            try:",
         f"                _kjit_result = _kjit_function({layout.arguments})",
-        # A kernel cannot run on a tensor without data (on the meta device, a zero tensor, or wrapped by functorch), so
-        # the call failed before it changed anything. The check here, rather than at the top, costs nothing in other
-        # calls.
-        "            except RuntimeError:",
-        f"                if _kjit_top_transform() is None and not ({' or '.join(no_data)}):",
-        f"                    {explain([*tensors, *lists])}",
+        # The check here, rather than at the top, costs nothing in calls that succeed.
+        "            except (RuntimeError, ValueError):",
+        f"                if not _kjit_lack_data({', '.join(unpacked)}):",
+        f"                    {explain}",
         "                    raise",
-        *(f"            {line}" for line in if_of_dtype),
         "            else:",
         *(f"                {line}" for line in count),
         "                return _kjit_result",
-        # A gradient is needed: there was no other reason.
-        "        else:",
-        *(f"            {line}" for line in (*require_numbers, *record)),
-        f"            _kjit_refuse_gradient({by_name([*tensors, *lists])})",
         f"    _kjit_require_tensors({layout.op!r}, {', '.join(map(by_name, kinds))})",
         *(f"    {line}" for line in require_numbers),
         f"    return _kjit_call_op({layout.arguments})",

@@ -5,14 +5,16 @@ declared module is loaded, and only then is a function put between the caller an
 recorded however it is called: eagerly, by a graph of `torch.compile`, or while a CUDA graph is captured. Calls of a
 declared module are recorded outside of ops.
 
-A file is written before the kernel runs, so that a call which crashes the process is on the disk; it appears by one
-rename. call_files.py describes its form, call_arguments.py its arguments.
+A call is a JSON file. Of its arguments it describes what a kernel sees: dtypes, shapes, strides, devices, and positions
+in memory: the storage, which a tensor may share with others of the call, and the place in it. The values, if they are
+recorded, are in a file `.pt` beside it: the bytes of each piece of memory. A call is written before the kernel runs, so
+that one which crashes the process is on the disk; each file appears by one rename.
 
 By default a call whose tensors look like those of a recorded one is not written again, by any process: the file's name
-is a hash of what is compared. Floating-point arguments are not compared, as there may be many values.
+is a hash of what is compared (`look`). Floating-point arguments are not compared, as there may be many values.
 
-To record values, tensors are copied from the GPU, which synchronises. This is impossible while a CUDA graph is
-captured, and the file then says so.
+To record values, memory is copied from the GPU, which synchronises. This is impossible while a CUDA graph is captured,
+and the file then says so.
 """
 
 from __future__ import annotations
@@ -21,38 +23,53 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import io
+import itertools
+import json
 import logging
-import mmap
+import numbers
 import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 
 import kjit
 from kjit import env
-from kjit.runtime.call_arguments import Descriptions, distinct, look
-from kjit.runtime.call_files import FORMAT, JSON, LAST, TENSORS, to_bytes
-from kjit.runtime.load import mode
+from kjit.runtime.load import Shared, mode
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 Kind = Literal["op", "jit", "export"]
 
+FORMAT = 2
+CALL, VALUES, LAST = ".json", ".pt", "last-"
+"""The ends of the names of files, and the beginning of that with the last call of a process."""
+
+ALIGNMENT = 256
+"""Addresses are recorded modulo this."""
+
+_CHECKED_ALIGNMENT = 16  # of vectors in kernels
 _LAST_BYTES = 512
-_COUNTED_EVERY = 32  # writes between two scans of the folder, where other processes write too
 _LONGEST_NAME = 120
 
 _OPAQUE = "_torchdynamo_disable"
 """The mark of `torch.compiler.disable`: Dynamo calls such a function without tracing into it."""
 
 _log = logging.getLogger("kjit")
-_recorder: Recorder | None = None
-_making = threading.Lock()
+
+
+class _Thread(threading.local):
+    """The state of a thread: whether it is in an op whose call was recorded."""
+
+    is_in_op = False
+
+
+_thread = _Thread()
 
 
 def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
@@ -65,21 +82,19 @@ def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
     Raises:
         UsageError: the folder cannot be written, or another variable means nothing.
     """
-    parameters = list(inspect.signature(function).parameters.values())[kind == "jit" :]
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    order = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-    site = _Site({"kind": kind, "op": f"{function.__module__}:{function.__qualname__}"})
-    recorder()
+    signature = inspect.signature(function)
+    signature = signature.replace(parameters=[*signature.parameters.values()][kind == "jit" :])
 
     def by_name(args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        names = [*positional, *map(str, range(len(positional), len(args)))]
-        given = defaults | dict(zip(names, args, strict=False)) | dict(named)
-        return {name: given[name] for name in [*order, *given] if name in given}
+        bound = signature.bind(*args, **named)
+        bound.apply_defaults()
+        return bound.arguments
+
+    site = _Site({"kind": kind, "op": f"{function.__module__}:{function.__qualname__}"}, by_name)
 
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
-        (_recorder or recorder()).note(site, args, named, by_name)
+        site.note(args, named)
         outer = _thread.is_in_op
         _thread.is_in_op = True
         try:
@@ -91,36 +106,7 @@ def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
     return call
 
 
-class _Site:
-    """A function whose calls are recorded.
-
-    Attributes:
-        head: the identity of the function in a file.
-        seen: files by the compared properties of a call (`look`).
-        count: the number of calls so far.
-        is_strange: whether the arguments of a call could not be described.
-    """
-
-    __slots__ = ("count", "head", "is_strange", "seen")
-
-    def __init__(self, head: Mapping[str, object]) -> None:
-        self.head = head
-        self.seen: dict[object, str] = {}
-        self.count = 0
-        self.is_strange = False
-
-
-class _Thread(threading.local):
-    """The state of a thread.
-
-    Attributes:
-        is_in_op: whether it is in an op whose call was recorded.
-    """
-
-    is_in_op = False
-
-
-class RecordedExports:
+class RecordedExports(Shared):
     """A loaded module whose calls are recorded, unless they are made inside an op that is recorded itself.
 
     Args:
@@ -143,12 +129,12 @@ class RecordedExports:
         function = getattr(self._module, name)
         if not callable(function):
             return function
-        site = _Site({**self._head, "export": name})
+        site = _Site({**self._head, "export": name}, lambda args, _: {str(n): each for n, each in enumerate(args)})
 
         @functools.wraps(function, assigned=(), updated=())
         def call(*args: Any) -> Any:
             if not _thread.is_in_op:
-                (_recorder or recorder()).note(site, args, {}, _by_place)
+                site.note(args, {})
             return function(*args)
 
         call.__dict__[_OPAQUE] = True
@@ -156,30 +142,66 @@ class RecordedExports:
         return call
 
 
-_thread = _Thread()
+class _Site:
+    """A function whose calls are recorded.
+
+    Args:
+        head: the identity of the function in a file.
+        by_name: a function that combines positional and keyword arguments by name.
+    """
+
+    def __init__(
+        self,
+        head: Mapping[str, object],
+        by_name: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]],
+    ) -> None:
+        self._head = head
+        self._by_name = by_name
+        self._recorder = recorder()
+        self._files: dict[object, str] = {}
+        self._count = itertools.count()
+        self._is_strange = False
+
+    def note(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """Record a call before it is made, unless a similar one was recorded. It raises nothing: a failed write ends
+        the recording, with an error in the log; arguments that cannot be described, that of the function."""
+        to = self._recorder
+        if to.is_stopped or self._is_strange:
+            return
+        try:
+            if to.every is not None and next(self._count) % to.every:
+                return
+            looks = (len(args), *named, look((*args, *named.values())))
+            name = self._files.get(looks)
+            if name is None or to.every is not None:
+                name = to.write(self._head, self._by_name(args, named))
+                if name is None:
+                    return
+                self._files[looks] = name
+            to.name_last(name)
+        except OSError as error:
+            to.is_stopped = True
+            _log.error("no more calls are recorded in %s: %s. They are still made.", to.folder, error.strerror)
+        except Exception as error:  # noqa: BLE001 - of an argument, whose classes may raise anything
+            self._is_strange = True
+            what = f"{type(error).__name__}: {error}"
+            _log.error("no more calls of %s are recorded: %s. They are still made.", self._head["op"], what)
 
 
-def _by_place(args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    assert not named  # exports have no keyword arguments
-    return {str(index): value for index, value in enumerate(args)}
-
-
+@functools.lru_cache(maxsize=1)
 def recorder() -> Recorder:
     """The one recorder of this process.
 
     Raises:
         UsageError: as for `recorded`.
     """
-    global _recorder
-    if _recorder is None:
-        with _making:
-            if _recorder is None:
-                _recorder = Recorder()
-    return _recorder
+    return Recorder()
 
 
 class Recorder:
     """Writes calls to the folder of `KJIT_RECORD`, for all threads of a process.
+
+    Threads and processes share nothing but the folder: each file is written under a name of its own and renamed.
 
     Raises:
         UsageError: the folder cannot be written, or another variable means nothing.
@@ -189,114 +211,58 @@ class Recorder:
         self.folder = str(env.record_folder())
         self.every = env.record_every()
         self.limit = env.record_max_size()
-        wanted = env.record_values()
-        self._values_of_all = wanted == "all"
-        self._values_of = frozenset() if wanted == "all" else frozenset(wanted)
-        if wanted:
-            _require_safetensors()
-        self._lock = threading.RLock()
-        self._writes = 0
-        self._size = 0
-        self._is_full = False
-        self._last: mmap.mmap | None = None
-        self._begin()
-
-    def _begin(self) -> None:
-        """Scan the folder, and choose names that no other process uses."""
-        self._token = uuid.uuid4().hex[:12]
-        self._process = os.getpid()
-        self._last = None
+        self.is_stopped = False
+        self._wanted = env.record_values()
+        self._last: tuple[int, int] | None = None  # a process, and its open file
         try:
             os.makedirs(self.folder, exist_ok=True)
-            os.unlink(self._write("probe", b""))
+            os.unlink(self._write_aside(b""))
         except OSError as error:
             raise kjit.UsageError(
                 f"calls cannot be recorded in '{self.folder}': {error.strerror}.",
                 hint=f"set {env.RECORD} to a writable folder",
             ) from None
 
-    def renew(self) -> None:
-        """In a forked child, choose new names and create a new lock."""
-        self._lock = threading.RLock()
-        self._token = uuid.uuid4().hex[:12]
-        self._process = os.getpid()
-        self._last = None
+    def write(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> str | None:
+        """Write a call, and return the name of its file; None if the limit is reached.
 
-    def note(
-        self,
-        site: _Site,
-        args: tuple[Any, ...],
-        named: Mapping[str, Any],
-        by_name: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]],
-    ) -> None:
-        """Record a call before it is made, unless a similar one was recorded. It raises nothing: a failed write ends
-        the recording, with an error in the log; arguments that cannot be described, that of the function.
-
-        Args:
-            by_name: a function that combines positional and keyword arguments by name.
+        Raises:
+            OSError: it cannot be written.
         """
-        if self._is_full or site.is_strange:
-            return
-        with self._lock:
-            number = site.count
-            site.count = number + 1
-            if self.every is not None and number % self.every:
-                return
-            try:
-                looks = (len(args), *named, look((*args, *named.values())))
-                name = site.seen.get(looks)
-                if name is None or self.every is not None:
-                    name = self._record(site.head, by_name(args, named))
-                    if name is None:
-                        return
-                    site.seen[looks] = name
-                self._tell_last(name)
-            except OSError as error:
-                self._is_full = True
-                _log.error("no more calls are recorded in %s: %s. They are still made.", self.folder, error.strerror)
-            except Exception as error:  # noqa: BLE001 - of an argument, whose classes may raise anything
-                site.is_strange = True
-                what = f"{type(error).__name__}: {error}"
-                _log.error("no more calls of %s are recorded: %s. They are still made.", site.head["op"], what)
-
-    def _record(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> str | None:
-        """Write a call, and return the name of its file; None if the limit is reached."""
-        descriptions = Descriptions()
-        described = {name: descriptions.describe(value) for name, value in arguments.items()}
+        stem = _stem(head, arguments)
+        if self.every is not None:
+            stem += f"-{uuid.uuid4().hex[:12]}"
+        elif os.path.exists(f"{self.folder}/{stem}{CALL}"):
+            return stem + CALL
+        memories = _Memories()
         document: dict[str, object] = {
             "format": FORMAT,
             **head,
-            "arguments": described,
-            "memories": descriptions.sizes(),
+            "arguments": {name: memories.describe(value) for name, value in arguments.items()},
+            "memories": memories.finish(),
             "captured": _is_capturing(),
             "simulated": (mode() or env.simulation()) is not None,
             "written_by": {
                 "kjit": kjit.__version__,
-                **_machine(descriptions.device()),
+                "torch": torch.__version__,
+                **memories.gpu(),
                 "process": os.getpid(),
                 "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             },
         }
-        stem = self._stem(head, described)
-        if self.every is None and (there := self._find(stem)) is not None:
-            return there
-        left = self._space_left()
-        content = to_bytes(document)
-        suffix = JSON
+        left = self.limit - self._size()
+        values = b""
         if self._wants_values(head):
             if document["captured"]:
                 document["without_values"] = "a CUDA graph was being captured"
-            elif descriptions.nbytes() > left:
-                document["without_values"] = (
-                    f"they have {descriptions.nbytes()} bytes, more than {env.RECORD_MAX_SIZE} leaves"
-                )
+            elif memories.nbytes() > left or len(values := memories.contents()) > left:
+                document["without_values"] = f"they are larger than what {env.RECORD_MAX_SIZE} leaves"
+                values = b""
             else:
                 document["has_values"] = True
-                content, suffix = descriptions.serialise(document), TENSORS
-        if suffix == JSON:
-            content = to_bytes(document)
-        if len(content) > left:
-            self._is_full = True
+        content = json.dumps(document).encode()
+        if len(content) + len(values) > left:
+            self.is_stopped = True
             _log.warning(
                 "no more calls are recorded: %s holds the %d bytes that %s allows",
                 self.folder,
@@ -304,39 +270,35 @@ class Recorder:
                 env.RECORD_MAX_SIZE,
             )
             return None
-        name = stem + suffix
-        os.replace(self._write(name, content), f"{self.folder}/{name}")
-        self._writes += 1
-        self._size += len(content)
-        return name
+        if values:
+            os.replace(self._write_aside(values), f"{self.folder}/{stem}{VALUES}")
+        os.replace(self._write_aside(content), f"{self.folder}/{stem}{CALL}")
+        return stem + CALL
+
+    def name_last(self, name: str) -> None:
+        """Write the name of a call into a file of this process, which survives a crash of it."""
+        process = os.getpid()
+        if self._last is None or self._last[0] != process:
+            path = f"{self.folder}/{LAST}{process}-{uuid.uuid4().hex[:12]}{CALL}"
+            self._last = process, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        # A name needs no escapes.
+        line = f'{{"process": {process}, "last": "{name}"}}'.ljust(_LAST_BYTES - 1) + "\n"
+        os.pwrite(self._last[1], line.encode(), 0)
 
     def _wants_values(self, head: Mapping[str, object]) -> bool:
         module, _, path = str(head["op"]).partition(":")
         function = path.rpartition(".")[2]
         names = {function, function.lstrip("_"), module.rpartition(".")[2], head.get("export"), str(head["op"])}
-        return self._values_of_all or bool(self._values_of & names)
+        return self._wanted == "all" or not names.isdisjoint(self._wanted)
 
-    def _stem(self, head: Mapping[str, object], described: Mapping[str, object]) -> str:
-        module, _, path = str(head["op"]).partition(":")
-        readable = ".".join([module, path.rpartition(".")[2], *([str(head["export"])] if "export" in head else [])])
-        words = "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in readable)[-_LONGEST_NAME:]
-        digest = hashlib.sha256(to_bytes([dict(head), distinct(described)])).hexdigest()[:16]
-        return f"{words}-{digest}" if self.every is None else f"{words}-{digest}-{self._token}-{self._writes}"
+    def _size(self) -> int:
+        with os.scandir(self.folder) as found:
+            return sum(each.stat().st_size for each in found if not each.name.startswith((LAST, ".")))
 
-    def _find(self, stem: str) -> str | None:
-        """The file of the same call from another process."""
-        return next((stem + end for end in (TENSORS, JSON) if os.path.exists(f"{self.folder}/{stem}{end}")), None)
-
-    def _space_left(self) -> int:
-        if self._writes % _COUNTED_EVERY == 0:
-            with os.scandir(self.folder) as found:
-                self._size = sum(each.stat().st_size for each in found if each.name.endswith((JSON, TENSORS)))
-        return self.limit - self._size
-
-    def _write(self, name: str, content: bytes) -> str:
-        """Write a temporary file with a unique name, and return the name."""
-        path = f"{self.folder}/.{self._token}-{name}"
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    def _write_aside(self, content: bytes) -> str:
+        """Write a file under a temporary name, and return its path."""
+        path = f"{self.folder}/.{uuid.uuid4().hex}"
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             view = memoryview(content)
             while view:
@@ -349,51 +311,132 @@ class Recorder:
             os.close(handle)
         return path
 
-    def _tell_last(self, name: str) -> None:
-        """Write the name of a call into a memory-mapped file of this process, which survives a crash."""
-        if self._last is None:
-            path = f"{self.folder}/{LAST}{os.getpid()}-{self._token}{JSON}"
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+def look(values: Iterable[Any]) -> tuple[object, ...]:
+    """The properties of arguments that distinguish calls, with the same `repr` in every process.
+
+    Every recorded call waits for this.
+    """
+    looks: list[object] = []
+    addresses: list[int] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
             try:
-                os.write(handle, b" " * (_LAST_BYTES - 1) + b"\n")
-                self._last = mmap.mmap(handle, _LAST_BYTES)
-            finally:
-                os.close(handle)
-        # A name needs no escapes.
-        self._last[: _LAST_BYTES - 1] = f'{{"process": {self._process}, "last": "{name}"}}'.encode().ljust(
-            _LAST_BYTES - 1
-        )
+                address = value.data_ptr()
+                strides = value.stride()
+            except RuntimeError:  # it is not a view of memory
+                address, strides = 0, ()
+            addresses.append(address)
+            looks += (value.dtype, value.shape, strides, value.is_cuda, address % _CHECKED_ALIGNMENT)
+        elif isinstance(value, (list, tuple)):
+            looks += (type(value), look(value))
+        elif isinstance(value, float):
+            looks.append(float)
+        elif value is None or isinstance(value, (int, str, torch.dtype, numbers.Integral)):
+            looks += (type(value), value)
+        else:
+            looks.append(type(value))
+    if len(set(addresses)) < len(addresses):  # some have the same address
+        looks.append(tuple(map(addresses.index, addresses)))
+    return tuple(looks)
 
 
-def _renew_in_child() -> None:
-    global _making, _thread
-    _making, _thread = threading.Lock(), _Thread()
-    if _recorder is not None:
-        _recorder.renew()
+def _stem(head: Mapping[str, object], arguments: Mapping[str, object]) -> str:
+    """The name of a call's files without their ends."""
+    module, _, path = str(head["op"]).partition(":")
+    readable = ".".join([module, path.rpartition(".")[2], *([str(head["export"])] if "export" in head else [])])
+    words = "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in readable)[-_LONGEST_NAME:]
+    digest = hashlib.sha256(repr((FORMAT, head, [*arguments], look(arguments.values()))).encode())
+    return f"{words}-{digest.hexdigest()[:16]}"
 
 
-os.register_at_fork(after_in_child=_renew_in_child)
+class _Memory:
+    """The piece of a storage that the tensors of a call are in."""
+
+    def __init__(self, number: int, tensor: torch.Tensor) -> None:
+        self.number = number
+        self.tensor = tensor
+        self.begin = self.end = tensor.data_ptr()
 
 
-def _require_safetensors() -> None:
-    import importlib.util
+class _Memories:
+    """Descriptions of a call's arguments, and the memory of its tensors."""
 
-    for name in ("safetensors", "numpy"):
-        if importlib.util.find_spec(name) is None:
-            raise kjit.UsageError(
-                f"{env.RECORD_VALUES} is set, and {name} is not installed, which writing values needs.",
-                hint="pip install 'kjit[record]'",
-            )
+    def __init__(self) -> None:
+        self._by_storage: dict[int, _Memory] = {}
+        self._tensors: list[tuple[dict[str, Any], _Memory]] = []
+
+    def describe(self, value: Any) -> object:
+        """An argument as JSON."""
+        if value is None or isinstance(value, (bool, float, str)):
+            return value
+        if isinstance(value, numbers.Integral):
+            return int(value)
+        if isinstance(value, torch.Tensor):
+            return self._describe_tensor(value)
+        if isinstance(value, (list, tuple)):
+            each = [*map(self.describe, value)]
+            return each if isinstance(value, list) else {"tuple": each}
+        if isinstance(value, dict):
+            return {"dict": {str(name): self.describe(each) for name, each in value.items()}}
+        if isinstance(value, torch.dtype):
+            return {"dtype": str(value).removeprefix("torch.")}
+        return {"unknown": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+    def _describe_tensor(self, tensor: torch.Tensor) -> dict[str, object]:
+        if tensor.layout != torch.strided or tensor.is_nested:
+            return {"unknown": f"a tensor of layout {tensor.layout}"}
+        described: dict[str, Any] = {
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": [*map(int, tensor.shape)],
+            "strides": [*map(int, tensor.stride())],
+            "device": str(tensor.device),
+        }
+        if tensor.numel():
+            try:
+                address, storage = tensor.data_ptr(), tensor.untyped_storage().data_ptr()
+            except RuntimeError:
+                return {"unknown": "a tensor without memory"}
+            memory = self._by_storage.setdefault(storage, _Memory(len(self._by_storage), tensor))
+            last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            memory.begin = min(memory.begin, address)
+            memory.end = max(memory.end, address + (int(last) + 1) * tensor.element_size())
+            described |= {"memory": memory.number, "offset": address}  # an address; `finish` makes it an offset
+            self._tensors.append((described, memory))
+        return {"tensor": described}
+
+    def finish(self) -> list[dict[str, int]]:
+        """The size of each piece of memory, and its address modulo `ALIGNMENT`, after everything was described."""
+        for described, memory in self._tensors:
+            described["offset"] -= memory.begin
+        pieces = self._by_storage.values()
+        return [{"bytes": each.end - each.begin, "place": each.begin % ALIGNMENT} for each in pieces]
+
+    def gpu(self) -> dict[str, object]:
+        """The GPU of the first tensor."""
+        device = self._tensors[0][1].tensor.device if self._tensors else None
+        if device is None or device.type != "cuda":
+            return {}
+        capability = torch.cuda.get_device_capability(device)
+        return {"gpu": torch.cuda.get_device_name(device), "capability": list(capability)}
+
+    def nbytes(self) -> int:
+        """The bytes of all pieces of memory."""
+        return sum(each.end - each.begin for each in self._by_storage.values())
+
+    def contents(self) -> bytes:
+        """The bytes of each piece of memory, as a file of `torch.save`."""
+        pieces = []
+        for each in self._by_storage.values():
+            storage = each.tensor.untyped_storage()
+            whole = torch.empty(0, dtype=torch.uint8, device=each.tensor.device).set_(storage)
+            begin = each.begin - storage.data_ptr()
+            pieces.append(whole[begin : begin + each.end - each.begin].to("cpu", copy=True))
+        file = io.BytesIO()
+        torch.save(pieces, file)
+        return file.getvalue()
 
 
 def _is_capturing() -> bool:
     cuda: Any = torch.cuda  # which is not typed throughout
     return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
-
-
-def _machine(device: torch.device | None) -> dict[str, object]:
-    found: dict[str, object] = {"torch": torch.__version__}
-    if device is not None and device.type == "cuda":
-        found["gpu"] = torch.cuda.get_device_name(device)
-        found["capability"] = list(torch.cuda.get_device_capability(device))
-    return found

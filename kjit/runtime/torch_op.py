@@ -56,13 +56,10 @@ The rules:
 Why calls take two paths: PyTorch's dispatcher costs several microseconds per call, longer than most small kernels run,
 and does nothing useful for plain tensors outside a transformation. The registered op is used by everything else:
 `torch.compile`, `torch.export` and `torch.jit.trace`, fake and meta tensors, tensor subclasses, dispatch modes,
-functorch transforms. `op_call.py` generates the function that decides.
-
-Why calls of the function use the overload `.out`: PyTorch functionalises it where necessary and reuses buffers where
-possible. Autograd does not support ops that write to their arguments, so a call that records a gradient uses
-`.default`. Otherwise that overload is for callers by name: saved graphs, C++, code for ops of `torch.library`. A third
-overload with the same arguments as one of these is not possible: PyTorch (2.13) distinguishes overloads by arguments
-when a library is destroyed, and would keep a dangling one.
+functorch transforms, and calls that record a gradient. `op_call.py` generates the function that decides. It calls
+`.default`, for which rules of other libraries are written (sharding of DTensor, `register_vmap`), and `.out` only if an
+output is given. A third overload with the same arguments as one of these is not possible: PyTorch (2.13) distinguishes
+overloads by arguments when a library is destroyed, and would keep a dangling one.
 
 No gradient is ever silently wrong: if an input requires one and there is no backward, if `out=` is given as well, and
 in forward mode (`torch.func.jvp`), a call is an error; and the version counters of written tensors are incremented, so
@@ -115,8 +112,8 @@ UNPROMISED = (
     "torch.library.Library._destroy",
 )
 
-GRADIENT, HAS_GRADIENT = "register_autograd", "has_gradient"
-"""Attributes that every op has."""
+GRADIENT = "register_autograd"
+"""An attribute that every op has."""
 
 NEWEST_TORCH = "2.15"
 """The newest torch that this kjit was tested with; docs/versions.md has the others."""
@@ -187,83 +184,58 @@ def torch_op(
         if stand_in is not None:
             return cast("TorchOp[_P, _R]", _unregistered(function, f"{namespace}::{op_name}", stand_in))
         require_torch()
-        gradient = _Gradient(layout)
         kernel: Callable[..., Any] = function
         if env.record_folder() is not None:
             from kjit.runtime.recording import recorded
 
             kernel = recorded(function, "op")
-        defined = _register(kernel, namespace, op_name, layout, outputs, gradient)
-        called = generate_call(
-            kernel,
-            layout,
-            outputs,
-            registered=gradient.registered,
-            recording=gradient.overloads,
-            refuse_gradient=gradient.refuse,
-        )
+        op = _define(kernel, namespace, op_name, layout, outputs)
+        called = generate_call(kernel, layout, outputs, op.overloads)
         update_wrapper(called, function)
         called.__defaults__ = tuple(p.default for p in layout.inputs if p.default is not p.empty)
         called.__kwdefaults__ = dict.fromkeys(layout.outputs)
-        called.__dict__["op"] = defined
-        gradient.functions.add(called)
-
-        def register_autograd(
-            backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
-        ) -> None:
-            if called.__dict__["op"] is not defined:
-                raise kjit.UsageError(
-                    f"op '{layout.op}' was defined again since this function was made.",
-                    hint="register the backward of the newer one",
-                )
-            gradient.set(backward, setup_context)
-            called.__dict__[HAS_GRADIENT] = True
-            if not gradient.overloads:
-                gradient.record = _recording_kernel(f"{namespace}::{op_name}", gradient)
-                gradient.overloads.append(defined)
-
-        called.__dict__[GRADIENT], called.__dict__[HAS_GRADIENT] = register_autograd, False
+        called.__dict__["op"] = op.overloads[0]
+        called.__dict__[GRADIENT] = op.register_autograd
+        op.functions.add(called)
         return cast("TorchOp[_P, _R]", called)
 
     return decorate
 
 
-class _Gradient:
-    """The gradient of an op, and the state shared by all functions of its name.
+class _Op:
+    """An op in PyTorch.
 
     When a module is run again, PyTorch drops its old op, but its old function may still be in use. So the functions of
     one name share this, and all call the current op.
 
+    Args:
+        name: `kernels::scale`.
+        owner: the function, as `module.name`.
+
     Attributes:
         library: its library in PyTorch.
-        registered: the overload for calls of the function, one element: `.out`, or `.default` if there is no output.
-        overloads: empty; once there is a backward, the overload that records gradients: `.default`.
-        record: the function that records them.
+        layout: its parameters.
+        overloads: `.default` and, if there are outputs, `.out`.
+        record: once there is a backward, the function that records a gradient.
         functions: the functions of callers.
     """
 
-    def __init__(self, layout: OpLayout) -> None:
-        self.layout = layout
-        self.library: Any = None
-        self.registered: list[Any] = []
-        self.overloads: list[Any] = []
-        self.functions: weakref.WeakSet[FunctionType] = weakref.WeakSet()
+    library: Any
+    layout: OpLayout
+
+    def __init__(self, name: str, owner: str) -> None:
+        self.name = name
+        self.owner = owner
+        self.overloads: list[torch._ops.OpOverload[..., Any]] = []
         self.record: Callable[..., Any] | None = None
-        self.backward: Callable[..., Any] | None = None
-        self.setup_context: Callable[..., None] | None = None
+        self.functions: weakref.WeakSet[FunctionType] = weakref.WeakSet()
 
-    def follow(self, previous: _Gradient) -> None:
-        """Take the place of an op that was dropped."""
-        self.registered, self.overloads, self.functions = previous.registered, previous.overloads, previous.functions
-        self.overloads.clear()
+    def register_autograd(
+        self, backward: Callable[..., Any], /, *, setup_context: Callable[..., None] | None = None
+    ) -> None:
+        """As in `TorchOp`."""
+        import torch
 
-    def publish(self, default: torch._ops.OpOverload[..., Any], registered: torch._ops.OpOverload[..., Any]) -> None:
-        """Set the current op for all functions of this name."""
-        self.registered[:] = [registered]
-        for function in self.functions:
-            function.__dict__["op"] = default
-
-    def set(self, backward: Callable[..., Any], setup_context: Callable[..., None] | None) -> None:
         op = self.layout.op
         if self.layout.mutated or not self.layout.outputs:
             changed = ", ".join(self.layout.mutated)
@@ -271,29 +243,42 @@ class _Gradient:
                 f"op '{op}' changes an input ({changed}), and can have no backward.",
                 hint="an op that returns a new output can; or call this one in a torch.autograd.Function",
             )
-        if not callable(backward):
-            raise kjit.UsageError(f"op '{op}': backward must be a function, not {backward!r}.")
-        self.backward, self.setup_context = backward, setup_context
 
-    def refuse(self, tensors: dict[str, Any]) -> None:
+        class Library:
+            """Takes the function that PyTorch makes: it is not registered, as it does not reject tangents."""
+
+            @staticmethod
+            def impl(_: str, kernel: Callable[..., Any], key: str, *, with_keyset: bool) -> None:
+                assert key == "Autograd"
+                assert with_keyset
+                self.record = kernel
+
+        def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            if setup_context is not None:
+                setup_context(ctx, inputs, output)  # by position: PyTorch calls it with keywords
+
+        torch.library.register_autograd(self.name, backward, setup_context=setup, lib=cast("Any", Library))
+
+    def refuse_gradients(self, tensors: dict[str, Any], *, can_record: bool) -> None:
         """Raise a `KjitError` if a gradient would be needed for these tensors, by name, and could not be computed.
 
         Args:
             tensors: each a tensor, a list of them, or None.
+            can_record: whether this call can record one in reverse mode.
         """
         import torch
 
         op = self.layout.op
-        recording = torch.is_grad_enabled()
+        is_needed = torch.is_grad_enabled() and not can_record
         for name, tensor in each_tensor(tensors):
             if torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
                 raise kjit.KjitError(
                     f"op '{op}' has no gradient in forward mode, and '{name}' carries a tangent.",
                     hint=f"use reverse mode (`backward()`), or pass {name}.detach()",
                 )
-            if not recording or not tensor.requires_grad:
+            if not is_needed or not tensor.requires_grad:
                 continue
-            if not self.overloads:
+            if self.record is None:
                 raise kjit.KjitError(
                     f"op '{op}' has no gradient, but '{name}' requires one.",
                     hint=f"call it under torch.no_grad(), pass {name}.detach(), or give it a backward with"
@@ -306,8 +291,13 @@ class _Gradient:
             )
 
 
-_registered: dict[str, tuple[str, _Gradient]] = {}
-"""By the name of each op: its function, as `module.name`, and its gradient."""
+def has_gradient(op: Callable[..., Any]) -> bool:
+    """Whether an op has a backward."""
+    return op.__dict__[GRADIENT].__self__.record is not None
+
+
+_ops: dict[str, _Op] = {}
+"""By name. torch.ops lives as long as the process, and so must the registration."""
 
 
 def _default_name(function: Callable[..., object]) -> str:
@@ -328,28 +318,23 @@ def _split_name(name: str, layout: OpLayout) -> tuple[str, str]:
     return namespace, op_name
 
 
-def _owner(function: Callable[..., object]) -> str:
-    return f"{function.__module__}.{function.__qualname__}"
-
-
 def _unregistered(function: Callable[_P, _R], name: str, stand_in: StandIn) -> Callable[_P, _R]:
     """`function`, unregistered, while declarations are read: then it is not called, but may be given a gradient."""
-    owner = _owner(function)
+    owner = f"{function.__module__}.{function.__qualname__}"
     if stand_in.ops.setdefault(name, owner) != owner:
-        stand_in.refuse(name)  # an error, which `_forget_previous` reports
+        stand_in.refuse(name)  # an error, which `_free` reports
     function.__dict__[GRADIENT] = lambda *_, **__: None
     return function
 
 
-def _register(
+def _define(
     function: Callable[..., object],
     namespace: str,
     op_name: str,
     layout: OpLayout,
     outputs: Callable[..., object] | None,
-    gradient: _Gradient,
-) -> torch._ops.OpOverload[..., Any]:
-    """Define the op in PyTorch, and return its overload `.default`.
+) -> _Op:
+    """Define the op in PyTorch.
 
     `torch.library.custom_op` is not used: it allows tensors that require a gradient in an op that writes to its
     arguments, and the gradient is silently lost.
@@ -358,60 +343,52 @@ def _register(
 
     schema = _schema(layout, op_name, functional=True)
     out_schema = _schema(layout, f"{op_name}.out") if layout.outputs else None
-    owner = _owner(function)
-    previous = _forget_previous(namespace, op_name, owner)
-    if previous is not None:
-        gradient.follow(previous)
-    gradient.library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+    op = _free(namespace, op_name, f"{function.__module__}.{function.__qualname__}")
+    op.library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+    op.layout = layout
 
     def fake(*args: Any) -> Any:
         from kjit.runtime import special_tensors
 
         return special_tensors.fake_outputs(layout, outputs, _by_name(layout, args))
 
-    default = _define(function, namespace, schema, fake, layout, gradient)
-    registered = default
+    def fill(*args: Any, **outs: Any) -> None:
+        function(*args, **_by_name(layout, (), outs))
+
+    def fake_fill(*args: Any, **outs: Any) -> None:
+        from kjit.runtime import special_tensors
+
+        special_tensors.require_data(layout, _by_name(layout, args, outs))
+
+    op.overloads[:] = [_define_overload(op, function, schema, fake)]
     if out_schema is not None:
-
-        def fill(*args: Any, **outs: Any) -> None:
-            function(*args, **_by_name(layout, (), outs))
-
-        def fake_fill(*args: Any, **outs: Any) -> None:
-            from kjit.runtime import special_tensors
-
-            special_tensors.require_data(layout, _by_name(layout, args, outs))
-
-        registered = _define(fill, namespace, out_schema, fake_fill, layout, gradient)
-    # torch.ops lives as long as the process, and so must the registration.
-    _registered[f"{namespace}::{op_name}"] = (owner, gradient)
-    gradient.publish(default, registered)
-    return default
+        op.overloads.append(_define_overload(op, fill, out_schema, fake_fill))
+    for called in op.functions:
+        called.__dict__["op"] = op.overloads[0]
+    return op
 
 
-def _define(
-    kernel: Callable[..., object],
-    namespace: str,
-    schema: str,
-    fake: Callable[..., Any],
-    layout: OpLayout,
-    gradient: _Gradient,
+def _define_overload(
+    op: _Op, kernel: Callable[..., object], schema: str, fake: Callable[..., Any]
 ) -> torch._ops.OpOverload[..., Any]:
     """Define one overload: kernel, fake, and autograd. It writes to its keyword arguments."""
     import torch
 
-    library = gradient.library
+    library, layout = op.library, op.layout
     library.define(schema, tags=torch.Tag.pt2_compliant_tag)
     name = schema.partition("(")[0]
     op_name, _, overload_name = name.partition(".")
+    namespace = op.name.partition("::")[0]
     overload: Any = getattr(getattr(getattr(torch.ops, namespace), op_name), overload_name or "default")
     changed = tuple(index for index, p in enumerate(layout.inputs) if p.name in layout.mutated)
     writes = bool(changed or overload_name)
 
     def autograd(keyset: Any, *args: Any, **outs: Any) -> Any:
         given = {key: value for key, value in _by_name(layout, args, outs).items() if key in layout.with_tensors}
-        if gradient.record is not None and not writes and not _has_tangent(given):
-            return gradient.record(keyset, *args)
-        gradient.refuse(given)
+        record = None if writes else op.record
+        op.refuse_gradients(given, can_record=record is not None)
+        if record is not None:
+            return record(keyset, *args)
         with torch._C._AutoDispatchBelowAutograd():
             return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **outs)
 
@@ -460,41 +437,6 @@ def _by_name(layout: OpLayout, args: Iterable[Any], outs: dict[str, Any] | None 
     return given
 
 
-def _has_tangent(tensors: dict[str, Any]) -> bool:
-    """Whether one of them has a forward-mode tangent."""
-    import torch
-
-    unpack: Any = torch.autograd.forward_ad.unpack_dual
-    return any(unpack(tensor).tangent is not None for _, tensor in each_tensor(tensors))
-
-
-def _recording_kernel(name: str, gradient: _Gradient) -> Callable[..., Any]:
-    """A function that records a gradient of the op `name`, with the current backward of `gradient`.
-
-    PyTorch creates it for a library. It is not registered directly, as it does not reject tangents.
-    """
-    import torch
-
-    kernels: list[Callable[..., Any]] = []
-
-    class Kept:
-        def impl(self, _: str, kernel: Callable[..., Any], key: str, *, with_keyset: bool) -> None:
-            assert key == "Autograd"
-            assert with_keyset
-            kernels.append(kernel)
-
-    def backward(ctx: Any, *grads: Any) -> Any:
-        assert gradient.backward is not None  # set before this is made
-        return gradient.backward(ctx, *grads)
-
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        if gradient.setup_context is not None:
-            gradient.setup_context(ctx, inputs, output)
-
-    torch.library.register_autograd(name, backward, setup_context=setup_context, lib=cast("Any", Kept()))
-    return kernels[0]
-
-
 def _schema(layout: OpLayout, op_name: str, *, functional: bool = False) -> str:
     import torch
 
@@ -525,30 +467,31 @@ def _spelt(annotation: Any) -> Any:
     return cast("Any", typing.Union)[arguments] if type(None) in arguments else annotation
 
 
-def _forget_previous(namespace: str, op_name: str, owner: str) -> _Gradient | None:
+def _free(namespace: str, op_name: str, owner: str) -> _Op:
     """Free the name when its module is run again (a notebook cell, `importlib.reload`); the last definition counts.
 
     Returns:
-        The gradient of the previous definition, if there was one.
+        The op to define: the previous one, or a new one.
 
     Raises:
         UsageError: the name belongs to another function.
     """
     import torch
 
-    if getattr(getattr(torch.ops, namespace), op_name, None) is None:
-        return None
     name = f"{namespace}::{op_name}"
-    previous, gradient = _registered.get(name, ("an op that was not registered by kjit", None))
-    if previous != owner or gradient is None:
+    if getattr(getattr(torch.ops, namespace), op_name, None) is None:
+        return _ops.setdefault(name, _Op(name, owner))
+    op = _ops.get(name)
+    if op is None or op.owner != owner:
+        taken_by = "an op that was not registered by kjit" if op is None else op.owner
         raise kjit.UsageError(
-            f"the op '{name}' is already taken by {previous}.",
+            f"the op '{name}' is already taken by {taken_by}.",
             hint='choose another name with @kjit.torch_op(name="space::op", ...)',
         )
-    gradient.library._destroy()
+    op.library._destroy()
     # The last reference: the destructor of the library clears torch.ops, and must not run after the new definition.
-    gradient.library = None
-    return gradient
+    op.library = op.record = None
+    return op
 
 
 @lru_cache(maxsize=1)

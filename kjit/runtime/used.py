@@ -16,10 +16,10 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kjit.errors import KjitError, UsageError
-from kjit.spec import Spec, Target, TargetKind, Variant
+from kjit.spec import KINDS, Spec, Target, Variant
 
 if TYPE_CHECKING:
     from kjit.runtime.declared import DeclaredModule
@@ -118,12 +118,12 @@ def read(file: str) -> Iterator[Used]:
 
 def _parse(record: dict[str, Any]) -> Used:
     """Raises ValueError, KeyError, TypeError or AttributeError if it is not a recorded variant."""
-    if record["target"] not in get_args(TargetKind):
+    if record["target"] not in KINDS:
         raise ValueError(f"'{record['target']}' is not a target")
     name = str(record["op"] if "op" in record else record["spec"]["name"])
     values = {each: from_json(value) for each, value in record.get("values", {}).items()}
     try:
-        target = Target.cuda(*record["archs"]) if record["target"] == "cuda" else Target(record["target"])
+        target = Target.cuda(*record["archs"]) if KINDS[record["target"]].has_archs else Target(record["target"])
         if "op" in record:
             module, _, function = name.partition(":")
             return Used(name, target, declared=Declared(module, function, values))

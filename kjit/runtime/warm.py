@@ -250,16 +250,12 @@ def _side_of(device: torch.device | str) -> str:
 
 def _load_all(wanted: Iterable[_Wanted], jobs: int | None) -> list[WarmedVariant]:
     todo = list({each.variant or each.name: each for each in wanted}.values())
-    threads, stale = _MOST_THREADS, set[Variant]()
+    threads = _MOST_THREADS
     absent = [] if env.no_compile() else [each.variant for each in todo if each.variant and not _is_at_hand(each)]
     if absent:
-        from kjit.engine.cache.store import Store
         from kjit.engine.compile.jobs import parallel_jobs
-        from kjit.engine.pool import look_up_all
 
-        stale = {each.variant for each in look_up_all(absent, Store.open()) if each.state == "stale"}
-        if stale:
-            threads = parallel_jobs([*stale], jobs)
+        threads = parallel_jobs(absent, jobs)
 
     def work(each: _Wanted) -> WarmedVariant:
         began = time.perf_counter()
@@ -272,7 +268,7 @@ def _load_all(wanted: Iterable[_Wanted], jobs: int | None) -> list[WarmedVariant
         except kjit.KjitError as error:
             state: State = "missing" if isinstance(error, kjit.NotPrebuiltError) else "failed"
             return WarmedVariant(label, state, time.perf_counter() - began, error)
-        state = "compiled" if each.variant in stale else "loaded"
+        state = "compiled" if each.variant in absent and each.variant in load.compiled else "loaded"
         return WarmedVariant(label, state, time.perf_counter() - began)
 
     with ThreadPoolExecutor(threads, thread_name_prefix="kjit-warm") as pool:
@@ -282,8 +278,7 @@ def _load_all(wanted: Iterable[_Wanted], jobs: int | None) -> list[WarmedVariant
 def _launch_all(folder: str, device: torch.device | str | None) -> list[WarmedVariant]:
     import torch
 
-    from kjit.runtime.call_files import read
-    from kjit.runtime.calls import Caller
+    from kjit.runtime.calls import REFUSALS, Caller, one_line, read
 
     calls, errors = read([Path(folder)])
     done = [WarmedVariant(folder, "failed", 0.0, error) for error in errors]
@@ -294,9 +289,12 @@ def _launch_all(folder: str, device: torch.device | str | None) -> list[WarmedVa
         error: kjit.KjitError | None = None
         state: State = "launched"
         try:
-            again.launch(call)
+            again.run(call)
         except kjit.KjitError as caught:
             error, state = caught, "missing" if isinstance(caught, kjit.NotPrebuiltError) else "failed"
+        except REFUSALS as caught:
+            state = "failed"
+            error = kjit.KjitError(f"{call.name} ({call.shapes()}) has failed: {one_line(caught)}")
         done.append(WarmedVariant(f"{call.name} ({call.shapes()})", state, time.perf_counter() - began, error))
     if gpu is not None:
         torch.cuda.empty_cache()

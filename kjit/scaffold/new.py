@@ -14,9 +14,9 @@ from pathlib import Path
 from kjit.adoption.adopt import Adoption, adopt
 from kjit.dtypes import DTYPES, DType, find_dtype, suggest_dtype
 from kjit.errors import UsageError
-from kjit.project import Project, find_pyproject, read_project
+from kjit.project import Project, find_pyproject, plan_project, read_project
 from kjit.projects.fileset import FileSet
-from kjit.projects.init import add_package, add_project, plan_project
+from kjit.projects.init import add_package, add_project
 from kjit.projects.op_names import camel, check_op_name, cpp_stem
 from kjit.scaffold.cases import CasesView
 from kjit.scaffold.cpp import CppView

@@ -15,7 +15,7 @@ import torch
 from kjit import env
 from kjit.errors import KjitError, ToolchainError
 from kjit.runtime.op_call import each_tensor
-from kjit.runtime.torch_op import HAS_GRADIENT
+from kjit.runtime.torch_op import has_gradient
 from kjit.spec import Side, Spec, Target, Variant
 from kjit.testing import Kernels, UnwrittenError, device_of, device_parameters, gpu_memory
 from kjit.testing.comparison import Comparison, arguments_of, is_fp8, registered
@@ -145,8 +145,8 @@ class OpTest(Comparison):
             "test_refuses_to_write_to_rows_that_share_memory": set(cls.strided) & set(cls.mutated),
             "test_refuses_a_list_without_tensors": cls.lists,
             "test_agrees_with_pytorch_for_other_values": cls.values,
-            "test_gradients_agree_with_pytorch": cls.op.__dict__[HAS_GRADIENT],
-            "test_refuses_to_lose_a_gradient": not cls.op.__dict__[HAS_GRADIENT],
+            "test_gradients_agree_with_pytorch": has_gradient(cls.op),
+            "test_refuses_to_lose_a_gradient": not has_gradient(cls.op),
             "test_writes_to_the_output_that_it_is_given": cls.outputs,
             "test_the_output_may_be_an_input": cls.in_place,
             "test_what_is_absent_counts_as_zeros": cls.optional and cls.absent_as_zeros,
@@ -205,7 +205,7 @@ class OpTest(Comparison):
         rows = inputs[cls.index].numel() if cls.index else 0
         read = [tensor for name, tensor in cls._given(inputs) if name not in cls.tables]
         others = [tensor for tensor in written if not any(tensor is table for table in tables)]
-        in_tables = sum(rows * table[0].numel() * table.itemsize for table in tables)
+        in_tables: int = sum(rows * table[0].numel() * table.itemsize for table in tables)
         return in_tables + sum(tensor.numel() * tensor.itemsize for tensor in (*read, *others))
 
     # Which tests there are.

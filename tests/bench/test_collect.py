@@ -34,7 +34,6 @@ def test_an_op_without_a_benchmark_says_which_file_is_missing(project: Project) 
         ),
         ("x = (\n", "SyntaxError at bench_broken.py:1: '(' was never closed"),
         ("import sys\nsys.exit(3)\n", "SystemExit: 3 (line 2)"),
-        ("class Skipped(BaseException): ...\nraise Skipped('no')\n", "Skipped: no (line 2)"),
     ],
 )
 def test_a_file_that_fails_to_import_hides_no_other(project: Project, source: str, reason: str) -> None:
@@ -58,10 +57,3 @@ def test_a_benchmark_imports_the_project_and_its_neighbours(project: Project) ->
     sweeps, failures = load_sweeps(project, [path])
     del sys.modules["helper_of_benchmarks"]
     assert (len(sweeps), failures) == (1, [])
-
-
-def test_a_benchmark_that_is_imported_from_elsewhere_runs_once(project: Project) -> None:
-    _write(project, "bench_two.py", "from bench_scale import benchmark\n" + project.benchmark_path("scale").read_text())
-    sweeps, _ = load_sweeps(project, find_files(project))
-    del sys.modules["bench_scale"]
-    assert [sweep.file for sweep in sweeps] == ["bench_scale.py", "bench_two.py"]

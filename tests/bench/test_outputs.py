@@ -48,7 +48,8 @@ def test_nothing_is_compared_where_nothing_is_returned() -> None:
 
 
 def test_new_memory_is_poisoned_for_who_is_judged() -> None:
-    with benchmark.kept(poisons=True) as keeper:
+    keeper = benchmark.Kept(poisons=True)
+    with benchmark.mode(kept=keeper):
         benchmark.run_benchmark(lambda: torch.empty(1000), device="cpu")
     (result,) = keeper.results
     assert isinstance(result, torch.Tensor)

@@ -16,10 +16,6 @@ Run = Callable[..., Report]
     [
         ([("def bytes_moved", "def _")], ["scale.png"]),
         ([], ["scale.png", "scale-bandwidth.png"]),
-        (
-            [("    return 100 * n", "    return 100 * n\n\ndef flops(n, device, dtype):\n    return 300 * n")],
-            ["scale.png", "scale-bandwidth.png", "scale-roofline.png"],
-        ),
     ],
 )
 def test_a_sweep_has_as_many_pictures_as_there_are_numbers_for(

@@ -14,37 +14,25 @@ from kjit.project import Project
 
 Run = Callable[..., Report]
 
-IN_A_PROCESS = ("    median =", "    import os\n    n += os.getpid() * 1000\n    median =")
+IN_A_PROCESS = ("    median =", "    import os\n    print('measuring')\n    n += os.getpid() * 1000\n    median =")
 
 
 def again(report: Report, project: Project, runs: int = 2, **options: bool) -> None:
     repeat(report, project, [project.benchmark_path("scale")], runs, is_quick=options.get("is_quick", False))
 
 
-def test_each_sample_is_of_a_process_of_its_own(run: Run, project: Project) -> None:
-    report = run(IN_A_PROCESS)
+def test_each_judged_sample_is_of_a_process_of_its_own(
+    run: Run, project: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    report = run(
+        IN_A_PROCESS, ('"torch"], ["mine"', '"torch", "other"], ["mine", "theirs"'), ("4.0}", '4.0, "other": 3.0}')
+    )
     again(report, project, runs=3)
+    assert {m.provider: len(m.runs) for m in report.measurements} == {"kjit": 3, "torch": 3, "other": 1}
     processes = [round(time / 2.0 - 1) for time in report.measurements[0].runs]
     assert processes[0] == os.getpid()
     assert len(set(processes)) == 3
-    assert report.failures == []
-
-
-def test_only_what_a_comparison_needs_is_measured_again(run: Run, project: Project) -> None:
-    three = ('"kjit", "torch"], ["mine", "PyTorch"', '"kjit", "other", "torch"], ["mine", "theirs", "PyTorch"')
-    report = run(three, ('"torch": 4.0', '"torch": 4.0, "other": 3.0'))
-    again(report, project)
-    assert {m.provider: len(m.runs) for m in report.measurements} == {"kjit": 2, "other": 1, "torch": 2}
-
-
-def test_what_a_benchmark_prints_is_no_part_of_the_times(
-    run: Run, project: Project, capfd: pytest.CaptureFixture[str]
-) -> None:
-    report = run(("    median =", "    print('measuring')\n    median ="))
-    capfd.readouterr()
-    again(report, project)
-    assert len(report.measurements[0].runs) == 2
-    assert capfd.readouterr().out == ""
+    assert (report.failures, capfd.readouterr().out.count("measuring")) == ([], 6)
 
 
 def test_the_sizes_of_quick_are_those_of_quick_again(run: Run, project: Project) -> None:

@@ -61,8 +61,13 @@ def test_a_failure_is_one_line(run: Run, change: tuple[str, str], reason: str) -
     assert run(change).failures[0].reason.startswith(reason)
 
 
-def test_a_cuda_benchmark_without_a_gpu_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cuda_benchmark_without_a_gpu_says_so_and_runs_in_the_simulator(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("KJIT_SIM", "1")
+    assert [m.args["device"] for m in run(('"device": "cpu"', '"device": "cuda"')).measurements] == ["cpu"] * 4
+    monkeypatch.delenv("KJIT_SIM")
     report = run(('"device": "cpu"', '"device": "cuda"'))
     assert report.failures[0].reason == "this benchmark needs an NVIDIA GPU, and PyTorch sees none here."
 

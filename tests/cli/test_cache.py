@@ -13,10 +13,6 @@ from kjit.runtime import LAYOUT
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def test_path_prints_the_folder_alone(kjit: Kjit, cache_dir: Path) -> None:
-    assert kjit("cache", "path").stdout == f"{cache_dir}\n"
-
-
 def test_ls_lists_every_artifact(kjit: Kjit) -> None:
     kjit("build")
     header, *rows = kjit("cache", "ls").stdout.splitlines()
@@ -104,19 +100,5 @@ def test_shared_caches_are_listed_counted_and_verified_after_the_users_own(
     path = kjit("cache", "path", **shared)
     assert (path.stdout, path.stderr) == (f"{cache_dir}\n", f"shared: {team}\n")
     assert kjit("cache", "verify", **shared).stdout == "4 artifacts checked, 0 damaged\n"
-    (team / LAYOUT).chmod(0o775)
-    done = kjit("cache", "verify", **shared)
-    assert done.returncode == 1
-    assert f"{team}: nothing is loaded from this shared cache, because users other than its owner" in done.stdout
-    (team / LAYOUT).chmod(0o755)
     (team / LAYOUT / "cpu").chmod(0o775)
     assert f"{team / LAYOUT / 'cpu'}: it may be written by users" in kjit("cache", "verify", **shared).stdout
-
-
-def test_an_artifact_in_the_place_of_another_is_damaged(kjit: Kjit, cache_dir: Path) -> None:
-    kjit("build")
-    one, two = (entry.folder for entry in Store.open(cache_dir).entries())
-    (two / "record.jsonl").write_bytes((one / "record.jsonl").read_bytes())
-    done = kjit("cache", "verify")
-    assert done.returncode == 1
-    assert f"{two}: the artifact in the cache is damaged: its record belongs to another artifact" in done.stdout

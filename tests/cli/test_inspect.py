@@ -67,15 +67,8 @@ def test_code_stands_below_the_source_line_that_it_comes_from(inspect: Inspect) 
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize(
-    ("added", "reason"),
-    [
-        ("#include <map>", "it includes <map>, which is neither kjit's nor CUDA's"),
-        # Known only when a half is preprocessed.
-        ("__device__ float2 twice = {__builtin_constant_p(2), 0};", "NVRTC does not know __builtin_constant_p"),
-    ],
-)
-def test_the_compiler_and_the_reason_for_nvcc_are_shown(inspect: Inspect, root: Path, added: str, reason: str) -> None:
+def test_the_compiler_and_the_reason_for_nvcc_are_shown(inspect: Inspect, root: Path) -> None:
+    added, reason = "#include <map>", "it includes <map>, which is neither kjit's nor CUDA's"
     if not Toolchain.for_target(Target.cuda("9.0a")).chooses:
         pytest.skip("needs nvcc and NVRTC")
     source = root / "kernels" / "csrc" / "scale.cuh"
@@ -85,11 +78,8 @@ def test_the_compiler_and_the_reason_for_nvcc_are_shown(inspect: Inspect, root: 
         heading, first, *_ = inspect("scale", *ARCH, "--ptx").stdout.splitlines()
         assert re.match(rf"scale<fp32_t> cuda:sm_90a, by nvcc [\d.]+, because {re.escape(reason)}", heading)
         assert first.split()[0] == ".version"
-        if added.startswith("#include"):
-            (kernel,) = json.loads(inspect("scale", *ARCH, "--json").stdout)
-            assert (kernel["compiler"], kernel["why_nvcc"].startswith(reason)) == (heading.split(", ")[1][3:], True)
-            done = inspect("scale", *ARCH, "--resources")
-            assert f"{kernel['compiler']} compiled scale<fp32_t> cuda:sm_90a, because {reason}" in done.stderr
+        (kernel,) = json.loads(inspect("scale", *ARCH, "--json").stdout)
+        assert (kernel["compiler"], kernel["why_nvcc"].startswith(reason)) == (heading.split(", ")[1][3:], True)
     finally:
         source.write_text(text)
 
@@ -129,16 +119,3 @@ def test_wrong_usage(inspect: Inspect) -> None:
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     done = inspect("scale", *ARCH, "--kernel", "other")
     assert (done.returncode, "hint: there is scale_kernel" in done.stderr) == (1, True)
-
-
-@pytest.mark.nvcc
-def test_a_test_holds_a_kernel_to_what_its_author_counts_on(inspect: Inspect, kjit_in: Inspect, root: Path) -> None:
-    assert inspect("scale", "--help").returncode == 0  # the project is there
-    file = root / "tests" / "test_scale.py"
-    text = file.read_text()
-    assert "    kernels = kjit.testing.Kernels(spills=False)\n" in text
-    file.write_text(text.replace("Kernels(spills=False)", "Kernels(load_bits=128)"))
-    done = kjit_in(root, "test", "scale", "--", "-q", "-k", "compiles_without_a_gpu")
-    file.write_text(text)
-    assert done.returncode == 1
-    assert "global loads of 128 bits were expected, and the widest is 32 bits wide" in done.stdout

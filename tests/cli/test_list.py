@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 Kjit = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -42,21 +40,6 @@ def test_what_another_project_has_built_of_an_op_of_this_name_is_not_stale(
     (other / "csrc" / "answer.h").write_text("#define ANSWER 43\n")
     (found,) = json.loads(kjit_in(other, "list", "--json").stdout)
     assert found["targets"] == [{"target": "cpu", "state": "not built", "built": 0, "variants": 2}]
-
-
-@pytest.mark.nvcc
-def test_what_was_built_for_other_targets_is_listed_while_it_is_a_hit(
-    kjit: Kjit, kjit_in: Kjit, project: Path, tmp_path: Path
-) -> None:
-    kjit("new", "scale", "--dtypes", "fp32")
-    kjit("build", "scale", "--target", "cuda", "--arch", "9.0")
-    built = {"target": "cuda:sm_90", "state": "built", "built": 1, "variants": 1}
-    copy = shutil.copytree(project, tmp_path / "copy")
-    assert json.loads(kjit_in(copy, "list", "scale", "--json").stdout)[0]["targets"] == []
-    assert listed(kjit)["scale"]["targets"] == [built]
-    (kernel,) = project.rglob("scale.cuh")
-    kernel.write_text(f"{kernel.read_text()}// changed\n")
-    assert listed(kjit)["scale"]["targets"] == [built | {"state": "stale", "built": 0}]
 
 
 def test_the_last_benchmark_is_shown_beside_what_is_built(kjit: Kjit, project: Path) -> None:

@@ -116,7 +116,6 @@ def test_a_call_that_fails_under_a_sanitizer_is_reported(
     (right,) = [file for file in folder.glob("*scale-*.json") if "[2, 3]" in file.read_text()]
     document = json.loads(right.read_text()) | {"simulated": True}
     document["arguments"]["x"]["tensor"] |= {"shape": [13], "strides": [1]}
-    document["memories"] = [1000]
     (tmp_path / "wrong.json").write_text(json.dumps(document))
     monkeypatch.setenv("KJIT_SIM", "")  # set by the command, for this process too
     assert run(folder, monkeypatch, "sanitize", "--sim", right) == 2

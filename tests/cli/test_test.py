@@ -68,7 +68,7 @@ def test_what_follows_two_dashes_is_for_pytest(kjit_test: Run) -> None:
     assert kjit_test("bad", "good", "--", "-k", "not value").returncode == 0
 
 
-@pytest.mark.parametrize(("options", "value"), [((), "None"), (("--sim",), "1"), (("--sim", "--check"), "check")])
+@pytest.mark.parametrize(("options", "value"), [((), "None"), (("--sim", "--check"), "check")])
 def test_an_option_chooses_the_simulator(kjit_test: Run, options: tuple[str, ...], value: str) -> None:
     assert f"simulator: {value}\n" in kjit_test("good", *options, "--", "-s").stdout
 
@@ -90,7 +90,7 @@ def test_tests_of_which_none_ran_are_a_failure(kjit_test: Run) -> None:
     [
         ("bare", "op 'bare' has no test: there is no tests/test_bare.py.", "`kjit new bare --dry-run`"),
         ("goood", "there is no op 'goood'", "did you mean good?"),
-        ("tests/test_good.py", "there is no op 'tests/test_good.py'", "did you mean good?"),
+        ("-k", "no such option: -k.", "options for pytest follow --: -- -k ..."),
     ],
 )
 def test_an_op_without_a_test_and_an_unknown_one_are_wrong_usage(
@@ -110,20 +110,11 @@ def test_a_process_that_dies_names_the_signal(kjit_test: Run, project: Path) -> 
 
 
 def test_an_op_may_be_named_like_a_module_of_python(kjit_test: Run, project: Path) -> None:
-    for name in ("copy", "types", "random"):
-        (project / "src" / "ops" / f"{name}.py").write_text("VALUE = 1\n")
-    # pytest imports all three as well.
-    check = "import copy, random, types\nassert copy.copy and random.random and types.FunctionType\n"
+    (project / "src" / "ops" / "copy.py").write_text("VALUE = 1\n")
+    check = "import copy\nassert copy.copy\n"  # as pytest does
     (project / "tests" / "test_copy.py").write_text(_TEST.format(op="copy", expected=1) + check)
-    for folder in (".", "src/ops"):
-        done = kjit_test("copy", "--", "-q", folder=folder)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_hint_says_how_to_pass_options_to_pytest(kjit_test: Run) -> None:
-    done = kjit_test("good", "-k", "agrees")
-    assert done.returncode == 2
-    assert "error: no such option: -k.\nhint: options for pytest follow --: -- -k ...\n" in done.stderr
+    done = kjit_test("copy", "--", "-q", folder="src/ops")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture
@@ -159,18 +150,7 @@ def test_an_op_that_does_not_compile_has_no_test_run_and_its_error_once(kjit_tes
     assert done.stderr.endswith("No test was run.\n")
 
 
-@pytest.mark.parametrize("variable", ["KJIT_NO_COMPILE", "KJIT_CACHE_DIR"])
-def test_where_nothing_can_be_built_ahead_the_tests_say_what_is_wrong(
-    kjit_test: Run, declared: Path, monkeypatch: pytest.MonkeyPatch, variable: str
-) -> None:
-    declared.write_text("#define ANSWER oops\n")
-    monkeypatch.setenv(variable, "1" if variable == "KJIT_NO_COMPILE" else "/proc/kjit-cache")
-    done = kjit_test("answer")
-    assert (done.returncode, "1 failed" in done.stdout) == (1, True)
-    assert "No test was run" not in done.stderr
-
-
-@pytest.mark.parametrize("option", ["--collect-only", "-knot", "--lf"])
+@pytest.mark.parametrize("option", ["-knot"])
 def test_where_pytest_may_not_run_all_tests_nothing_is_built_first(kjit_test: Run, declared: Path, option: str) -> None:
     declared.write_text("#define ANSWER oops\n")
     done = kjit_test("answer", "--", option, "-q")
@@ -181,7 +161,6 @@ def test_where_pytest_may_not_run_all_tests_nothing_is_built_first(kjit_test: Ru
 @pytest.mark.parametrize(
     ("sides", "simulator", "forbidden", "expected"),
     [
-        (("cpu",), None, False, ["cpu"]),
         (("cuda", "cpu"), None, False, ["cpu", "sim"]),
         (("cuda", "cpu"), "sim-check", False, ["cpu", "sim-check"]),
         (("cuda", "cpu"), None, True, ["cpu"]),

@@ -13,13 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from kjit.cli.watch import prepare
-from kjit.engine.compile import start_helper
-from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import ToolchainError
-from kjit.project import read_project
-from kjit.spec import Target
-
 Until = Callable[[str], list[str]]
 
 _TEST = """from kernels.{op} import _module
@@ -27,7 +20,6 @@ _TEST = """from kernels.{op} import _module
 def test_answer():
     assert _module(1, device="cpu").{op}() == 42
 """
-_KERNEL = "__global__ void kernel() {}\n"
 _DEADLINE_S = 120.0  # longer than any of it takes on a busy machine
 
 
@@ -90,27 +82,3 @@ def test_saves_are_built_and_tested_until_ctrl_c(project: Path, watched: tuple[s
     process.send_signal(signal.SIGINT)
     assert until("Stopped.")[-1] == "Stopped.\n"
     assert process.wait(_DEADLINE_S) == 0
-
-
-@pytest.mark.parametrize("has_kernels", [False, True])
-def test_what_compiles_kernels_waits_where_a_project_has_some(
-    has_kernels: bool, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[object] = []
-    monkeypatch.setattr(start_helper, "variables", started.append)
-    monkeypatch.delenv("KJIT_SIM", raising=False)
-    if has_kernels:
-        if not _has_nvrtc():
-            pytest.skip("NVRTC is not here")
-        folder = read_project(project / "pyproject.toml").csrc_dir
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "answer.cuh").write_text(_KERNEL)
-    prepare(read_project(project / "pyproject.toml"))
-    assert len(started) == has_kernels
-
-
-def _has_nvrtc() -> bool:
-    try:
-        return Toolchain.for_target(Target.cuda("8.0")).nvrtc is not None
-    except ToolchainError:
-        return False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,8 +12,6 @@ import torch
 import kjit
 from kjit.compat import sglang as compat
 from kjit.engine import miss
-from kjit.engine.toolchain.build_flags import cxx_flags, nvcc_flags, sim_flags
-from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec, Target, Variant
 
 HEADERS = sorted(path.relative_to(compat.INCLUDE).as_posix() for path in compat.INCLUDE.rglob("*.*h"))
@@ -126,11 +122,6 @@ class TestRequests:
     def spec(self, *args: object, **parts: Any) -> Spec:
         return compat.spec_of(args, caller=None, **parts)
 
-    def test_the_forwarding_headers_are_searched_first(self) -> None:
-        spec = self.spec("op", cuda_files=["/x.cuh"], extra_include_paths=["/mine"])
-        assert spec.extra_include_paths[0] == str(compat.INCLUDE)
-        assert "/mine" in spec.extra_include_paths
-
     def test_a_dependency_that_is_not_known_is_named_with_those_that_are(self) -> None:
         with pytest.raises(kjit.UsageError, match=r"'cutlas' is not a dependency.*cutlass.*flashinfer"):
             self.spec("op", cuda_files=["/x.cuh"], extra_dependencies=["cutlas"])
@@ -189,28 +180,6 @@ class TestParallelCompile:
         with pytest.raises(ValueError, match="first"):
             compat.parallel_compile([fail, lambda: ran.append(1), lambda: ran.append(2)])
         assert sorted(ran) == [1, 2]
-
-
-class TestWhoDoesNotUseIt:
-    def test_does_not_import_it(self) -> None:
-        script = (
-            "import sys, kjit, kjit.engine.miss; kjit.load_jit; kjit.jit; "
-            "print([name for name in sys.modules if 'kjit.compat' in name])"
-        )
-        done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-        assert done.stdout == "[]\n"
-
-    @pytest.mark.parametrize(
-        "target", [Target.cpu(), Target.sim(), pytest.param(Target.cuda("9.0a"), marks=pytest.mark.nvcc)]
-    )
-    def test_has_no_header_of_it_on_the_include_path(self, target: Target) -> None:
-        spec = Spec("op", cpp_files=["/x.cpp"], cuda_files=["/x.cuh"])
-        toolchain = Toolchain.for_target(target)
-        flags = cxx_flags(toolchain, spec)
-        flags += sim_flags(toolchain, spec) if target.is_simulated else []
-        flags += nvcc_flags(toolchain, spec) if target.kind == "cuda" else []
-        folders = {flag.removeprefix("-I") for flag in flags}
-        assert not [folder for folder in folders if "compat" in folder or (Path(folder) / "sgl_kernel").exists()]
 
 
 def test_kernel_path_needs_sglang(monkeypatch: pytest.MonkeyPatch) -> None:

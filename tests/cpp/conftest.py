@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sanitized
 import tvm_ffi
-from each_pattern import unit_of
+from exported import functions_of
 from quick_simulator import is_for_users_flags
 
 import kjit
@@ -20,25 +20,32 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def load_cpp(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """A function that builds `<name>.cpp`, or another file with its exports, every warning an error, and loads it.
+    """A function that builds `<name>.cpp` with its functions and other exports, every warning an error, and loads it.
 
     Nightly it is optimised as users' modules are. The tests of ops do that daily; g++ makes vectors of `omp simd` loops
     at -O1 too.
     """
     optimisation = [] if is_for_users_flags(pytestconfig) else ["-O1"]
 
-    def load(name: str, path: Path | None = None, exports: Sequence[tuple[str, str]] = ()) -> Any:
-        source = path or HERE / f"{name}.cpp"
+    def load(name: str, exports: Iterable[tuple[str, str]] = ()) -> Any:
+        source, wrappers = HERE / f"{name}.cpp", list(exports)
+        if source.is_file():
+            wrappers = [*functions_of(source), *wrappers]
+        else:  # the ops of a pattern, for the GPU too
+            source = HERE.parent / "gpu" / f"{name}.h"
         if sanitized.VARIABLE in os.environ:
-            if path is not None:
-                source = tmp_path_factory.mktemp(name) / f"{name}.cpp"
-                source.write_text(unit_of(path, exports))
-            return tvm_ffi.load_module(str(sanitized.build(source, tmp_path_factory.mktemp(name))))
+            return tvm_ffi.load_module(str(sanitized.build(source, wrappers, tmp_path_factory.mktemp(name))))
         return kjit.load_jit(
             name,
             cpp_files=[source],
-            cpp_wrappers=exports,
+            cpp_wrappers=wrappers,
             extra_cflags=["-Wall", "-Wextra", "-Wconversion", "-Werror", *optimisation],
         )
 
     return load
+
+
+@pytest.fixture(scope="module")
+def module(load_cpp: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
+    """The `CASES` of a test's module, with its `EXPORTS`."""
+    return load_cpp(request.module.CASES, getattr(request.module, "EXPORTS", ()))

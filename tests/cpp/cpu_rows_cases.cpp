@@ -91,15 +91,13 @@ int64_t copying() {
 }
 
 /// out[n, d] = src[index[n], d], for the rows from `first` to `last`; zeros for out-of-range rows of `src`. Returns the
-/// number of parts. `Streams` is as for `RowRuns`, `only_copies` as for its `move_parts`.
-template <typename T, typename Streams>
+/// number of parts. `only_copies` is as for `move_parts`.
+template <typename T>
 int64_t move(TensorView src, TensorView index, TensorView out, int64_t first, int64_t last, bool streams,
              bool only_copies) {
   auto* out_ptr = static_cast<T*>(out.data_ptr());
   TableRow src_rows(static_cast<const T*>(src.data_ptr()), src.size(0), static_cast<const int64_t*>(index.data_ptr()));
-  Streams wanted{};
-  if constexpr (std::is_same_v<Streams, bool>) wanted = streams;
-  RowRuns runs(first, last, out.size(1), out_ptr, wanted, src_rows);
+  RowRuns runs(first, last, out.size(1), out_ptr, streams, src_rows);
   int64_t count = 0;
   runs.move_parts(only_copies, [&](int64_t at, auto size, const auto& beside) {
     Streamed<T> out_part(out_ptr + at, size, beside.whole_lines);
@@ -132,12 +130,10 @@ KJIT_EXPORT(take_uint8_int64, take<uint8_t, int64_t>)
 KJIT_EXPORT(take_int16_int64, take<int16_t, int64_t>)
 KJIT_EXPORT(take_int32_int32, take<int32_t, int32_t, double>)
 KJIT_EXPORT(take_int64_int32, take<int64_t, int32_t>)
-KJIT_EXPORT(move_uint8, (move<uint8_t, bool>))
-KJIT_EXPORT(move_int64, (move<int64_t, bool>))
-KJIT_EXPORT(move_int64_never, (move<int64_t, std::false_type>))
+KJIT_EXPORT(move_uint8, move<uint8_t>)
+KJIT_EXPORT(move_int64, move<int64_t>)
 KJIT_EXPORT(copying_uint8, copying<uint8_t>)
 KJIT_EXPORT(copying_int16, copying<int16_t>)
 KJIT_EXPORT(copying_float, copying<float>)
 KJIT_EXPORT(copying_fp16, copying<fp16_t>)
 KJIT_EXPORT(copying_double, copying<double>)
-KJIT_EXPORT(add, add)

@@ -12,7 +12,7 @@ namespace {
 using namespace kjit;        // NOLINT
 using namespace kjit::host;  // NOLINT
 
-int next_number() {
+inline int next_number() {
   static int number = 0;
   return ++number;
 }
@@ -99,7 +99,7 @@ bool a_value_need_not_be_movable() {
   return map.get_cached(2, [] { return Immovable(5); }).value == 5 && init_once([] { return Immovable(6); }).value == 6;
 }
 
-int with_function(int (*factory)()) {
+inline int with_function(int (*factory)()) {
   return init_once<void>(factory);
 }
 template <typename Tag>
@@ -150,14 +150,3 @@ std::int64_t runs_among_threads(std::int64_t threads, std::int64_t keys) {
 }
 
 }  // namespace
-
-KJIT_EXPORT(one_value_for_each_place, one_value_for_each_place)
-KJIT_EXPORT(one_value_for_each_key, one_value_for_each_key)
-KJIT_EXPORT(keys_of_several_parts, keys_of_several_parts)
-KJIT_EXPORT(an_action_runs_once_for_each_key, an_action_runs_once_for_each_key)
-KJIT_EXPORT(a_factory_that_throws_is_tried_again, a_factory_that_throws_is_tried_again)
-KJIT_EXPORT(a_value_need_not_be_movable, a_value_need_not_be_movable)
-KJIT_EXPORT(tags_keep_places_apart_that_share_a_type, tags_keep_places_apart_that_share_a_type)
-KJIT_EXPORT(a_factory_that_asks_for_its_own_value, a_factory_that_asks_for_its_own_value)
-KJIT_EXPORT(it_may_do_without_a_lock, it_may_do_without_a_lock)
-KJIT_EXPORT(runs_among_threads, runs_among_threads)

@@ -38,7 +38,7 @@ struct Store {
   KJIT_MATH void element(float& cache, float x) const { cache = x; }
 };
 
-SymbolicDevice& cpu(TensorView tensor) {
+inline SymbolicDevice& cpu(TensorView tensor) {
   static SymbolicDevice device;
   device.verify(tensor.device());
   return device;
@@ -78,11 +78,3 @@ void store(TensorView index, TensorView table, TensorView x) {
 }
 
 }  // namespace
-
-KJIT_EXPORT(add, add)
-KJIT_EXPORT(to_float, to_float)
-KJIT_EXPORT(two, two)
-KJIT_EXPORT(copy_rows, copy_rows)
-KJIT_EXPORT(add_sum, add_sum)
-KJIT_EXPORT(take, take)
-KJIT_EXPORT(store, store)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from kjit.engine.compile.plan import wrapper_unit
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include, tvm_ffi_library
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Target
@@ -26,16 +28,18 @@ _SANITIZERS = {
 }
 
 
-def build(source: Path, folder: Path) -> Path:
+def build(source: Path, exports: Iterable[tuple[str, str]], folder: Path) -> Path:
     """The library made of `source`, whose exports tvm-ffi can load."""
     library = folder / f"{source.stem}.so"
+    unit = folder / f"{source.stem}_unit.cpp"
+    unit.write_text(wrapper_unit([str(source)], tuple(exports), with_cuda_types=False))
     tvm_ffi = tvm_ffi_library()
     command = [str(_toolchain().cxx.path), "-std=c++20", "-fPIC", "-shared", *_FLAGS, f"-I{kjit_include()}"]
     if _toolchain().cxx.family == "clang":
         sanitizer = _sanitizer()
         assert sanitizer is not None
         command += ["-shared-libsan", f"-Wl,-rpath,{sanitizer.parent}"]
-    command += ["-isystem", str(tvm_ffi_include()), str(source), "-o", str(library)]
+    command += ["-isystem", str(tvm_ffi_include()), str(unit), "-o", str(library)]
     command += [f"-L{tvm_ffi.parent}", "-ltvm_ffi", f"-Wl,-rpath,{tvm_ffi.parent}"]
     # The compiler itself is not to be watched.
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import platform
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,12 @@ import kjit
 from kjit import env
 
 HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def module() -> Any:
+    """Optimised as users' modules are."""
+    return kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
 
 
 def every_half() -> torch.Tensor:
@@ -42,8 +49,7 @@ def assert_rounded(values: torch.Tensor, out: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("grain", [1, 7, 1000])
 @pytest.mark.parametrize("size", [0, 1, 6, 7, 8, 1001])
-def test_each_element_is_in_one_range(size: int, grain: int) -> None:
-    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+def test_each_element_is_in_one_range(size: int, grain: int, module: Any) -> None:
     for is_parallel in (False, True):
         out = torch.zeros(size, dtype=torch.int32)
         module.count(out, grain, is_parallel)
@@ -51,8 +57,7 @@ def test_each_element_is_in_one_range(size: int, grain: int) -> None:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_halves_that_are_staged_stay_what_they_are(streams: bool) -> None:
-    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+def test_halves_that_are_staged_stay_what_they_are(streams: bool, module: Any) -> None:
     halves = every_half()
     out = torch.empty_like(halves)
     module.through_floats(halves, out, streams)
@@ -61,8 +66,7 @@ def test_halves_that_are_staged_stay_what_they_are(streams: bool) -> None:
 
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_floats_are_rounded_as_pytorch_does_it(dtype: torch.dtype, streams: bool) -> None:
-    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+def test_floats_are_rounded_as_pytorch_does_it(dtype: torch.dtype, streams: bool, module: Any) -> None:
     from_floats = module.from_floats_fp16 if dtype == torch.float16 else module.from_floats_bf16
     for values in floats_to_round(dtype):
         out = torch.empty(len(values), dtype=dtype)
@@ -72,8 +76,7 @@ def test_floats_are_rounded_as_pytorch_does_it(dtype: torch.dtype, streams: bool
 
 @pytest.mark.parametrize("size", [0, 1, 15, 128, 129, 300])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
-def test_a_tensor_that_is_absent_has_no_part(dtype: torch.dtype, size: int) -> None:
-    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+def test_a_tensor_that_is_absent_has_no_part(dtype: torch.dtype, size: int, module: Any) -> None:
     add = module.add_optional_fp16 if dtype == torch.float16 else module.add_optional_fp32
     x, y, out = (torch.randint(-9, 9, (size,)).to(dtype) for _ in range(3))
     for optional in (y, None):
@@ -82,8 +85,7 @@ def test_a_tensor_that_is_absent_has_no_part(dtype: torch.dtype, size: int) -> N
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_only_what_is_converted_or_streams_is_done_in_parts(streams: bool) -> None:
-    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+def test_only_what_is_converted_or_streams_is_done_in_parts(streams: bool, module: Any) -> None:
     converts = platform.machine() == "x86_64" and "f16c" in Path("/proc/cpuinfo").read_text().split()
     converted = [128, 128, 44] if converts else [300]
     two_lines = {"fp16": [64] * 4 + [44], "fp32": [32] * 9 + [12], "fp64_int8": [64] * 4 + [44]}
@@ -94,8 +96,7 @@ def test_only_what_is_converted_or_streams_is_done_in_parts(streams: bool) -> No
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 95, 127, 128, 129, 300])
-def test_parts_are_all_elements_in_order_and_the_last_alone_has_any_size(size: int) -> None:
-    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+def test_parts_are_all_elements_in_order_and_the_last_alone_has_any_size(size: int, module: Any) -> None:
     for smaller in (0, 32):
         parts = torch.zeros(400, dtype=torch.int32)
         count = module.parts(parts, size, smaller > 0)
@@ -106,8 +107,9 @@ def test_parts_are_all_elements_in_order_and_the_last_alone_has_any_size(size: i
 
 @pytest.mark.parametrize("size", [0, 63, 64, 127, 128, 129, 128 + 64 + 1])
 @pytest.mark.parametrize("offset", [0, 1, 64])
-def test_whole_aligned_parts_are_streamed_and_the_others_are_written_as_usual(size: int, offset: int) -> None:
-    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+def test_whole_aligned_parts_are_streamed_and_the_others_are_written_as_usual(
+    size: int, offset: int, module: Any
+) -> None:
     x = torch.randint(0, 255, (size,), dtype=torch.uint8)
     memory = torch.full((1024,), 255, dtype=torch.uint8)
     begin = -memory.data_ptr() % 64 + 64 + offset
@@ -120,8 +122,7 @@ def test_whole_aligned_parts_are_streamed_and_the_others_are_written_as_usual(si
         assert (memory[begin + size :] == 255).all()
 
 
-def test_lines_of_the_caches_begin_at_each_64_bytes() -> None:
-    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+def test_lines_of_the_caches_begin_at_each_64_bytes(module: Any) -> None:
     memory = torch.zeros(300, dtype=torch.uint8)
     begin = -memory.data_ptr() % 64
     assert module.lines(memory[begin:], 128)
@@ -153,8 +154,9 @@ print([module.exceeds(numel) for numel in (1, 100, 101, 2**50)])
 @pytest.mark.parametrize("streams", [False, True])
 @pytest.mark.parametrize("row_size", [0, 1, 7, 8, 16, 33, 256, 1001])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_rows_that_are_staged_are_changed_and_written(dtype: torch.dtype, row_size: int, streams: bool) -> None:
-    module = kjit.load_jit("cpu_cases", cpp_files=[HERE / "cpu_cases.cpp"])
+def test_rows_that_are_staged_are_changed_and_written(
+    dtype: torch.dtype, row_size: int, streams: bool, module: Any
+) -> None:
     # With an element before and after the rows, which must not change.
     x, out = (torch.arange(3 * row_size + 2).to(dtype) for _ in range(2))
     expected = x * 2

@@ -5,16 +5,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import platform
-import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sanitized
 import torch
+
+CASES = "cpu_rows_cases"
 
 HERE = Path(__file__).parent
 LINE = 64  # bytes
@@ -23,11 +21,6 @@ WAYS = ["for_parts", "write_parts"]
 ROW_SIZES = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257]
 LONG_SIZES = [*range(511, 514), 640, 700, 1500]
 TYPES = {torch.uint8: torch.int64, torch.int16: torch.int64, torch.int32: torch.int32, torch.int64: torch.int32}
-
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Callable[[str], Any]) -> Any:
-    return load_cpp("cpu_rows_cases")
 
 
 def guarded(values: torch.Tensor) -> torch.Tensor:
@@ -206,23 +199,3 @@ def test_rows_without_elements_are_none(rows: int, streams: bool, module: Any) -
     for way in range(len(WAYS)):
         module.take_int64_int32(torch.empty(3, 0, dtype=torch.int64), index, None, None, out, 0, rows, streams, way)
     assert (found == 5).all()
-
-
-@pytest.fixture(scope="module")
-def code_of(module: Any) -> Callable[[str], str]:
-    """The machine code of functions of the module whose names in C++ match."""
-    with open("/proc/self/maps") as maps:
-        (library,) = {line.split()[-1] for line in maps if line.endswith("/cpu_rows_cases.so\n")}
-    del module
-    code = subprocess.run(["objdump", "-dC", library], capture_output=True, text=True, check=True).stdout
-    functions = dict(part.split(">:\n", 1) for part in code.split("\n\n") if ">:\n" in part)
-    return lambda name: "\n".join(code for found, code in functions.items() if re.search(name, found))
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions are looked for by their x86 names")
-def test_the_compiler_has_not_left_out_what_asks_for_rows_ahead(code_of: Callable[[str], str]) -> None:
-    # For tables that are larger than a near cache, and again for streamed results.
-    either, never = (
-        code_of(rf"namespace\)::move<long, {streams}>").count("prefetcht0") for streams in ("bool", "std::.*false> ?")
-    )
-    assert either > never > 0

@@ -11,14 +11,11 @@ import torch
 import tvm_ffi
 from torch.utils.dlpack import from_dlpack
 
+CASES = "ffi_cases"
+
 
 class _OfAUser:
     pass
-
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Any) -> Any:
-    return load_cpp("ffi_cases")
 
 
 INTEGERS = [(f"{sign}int{bits}", sign == "u", bits) for sign in ("", "u") for bits in (8, 16, 32, 64)]

@@ -1,6 +1,6 @@
-"""Every header compiles alone and without a warning: with the C++ compiler, clang if installed, and nvcc.
+"""Every header compiles alone and without a warning with the C++ compiler and nvcc; and all together with clang.
 
-Daily, clang and nvcc (for the host too) compile them together; nightly, one by one.
+Daily, nvcc (for the host too) compiles some together; nightly, one by one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from each_pattern import NAMES, cases_of, unit_of
+from each_pattern import NAMES, cases_of
+from exported import functions_of
 
 import kjit
+from kjit.engine.compile.plan import wrapper_unit
 from kjit.engine.toolchain.build_flags import cxx_flags, nvcc_flags
 from kjit.engine.toolchain.cuda import wheel_homes
 from kjit.engine.toolchain.locations import kjit_include
@@ -46,7 +48,8 @@ WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 OF_THIS_CPU = ["-Wno-unknown-warning-option", "-Wno-invalid-feature-combination"]
 
 
-CASES = [*sorted(Path(__file__).parent.glob("*_cases.cpp")), *(cases_of(name)[0] for name in NAMES)]
+OF_PATTERNS = dict(map(cases_of, NAMES))
+CASES = [*sorted(Path(__file__).parent.glob("*_cases.cpp")), *OF_PATTERNS]
 HIGHWAY_CASES = Path(__file__).parent / "highway_cases.cpp"
 CLANG = next(
     filter(None, map(shutil.which, ("clang++", *(f"clang++-{version}" for version in range(30, 15, -1))))), None
@@ -134,14 +137,6 @@ def test_the_host_part_of_a_cuda_header_needs_no_nvcc(header: str, tmp_path: Pat
 
 
 @needs_clang
-@pytest.mark.nightly
-@pytest.mark.parametrize("header", HOST_HEADERS)
-def test_a_host_header_compiles_alone_with_clang(header: str, tmp_path: Path) -> None:
-    assert CLANG is not None
-    check_headers(CLANG, Target.cpu(), tmp_path, header)
-
-
-@needs_clang
 @pytest.mark.parametrize("mode", [MODES[0], pytest.param(MODES[1], marks=pytest.mark.nightly)])
 def test_the_host_headers_compile_together_with_clang(mode: str, tmp_path: Path) -> None:
     assert CLANG is not None
@@ -164,16 +159,15 @@ def test_the_host_part_of_cuda_headers_compiles_with_clang(tmp_path: Path) -> No
 def test_the_cases_compile_with_clang(case: Path, tmp_path: Path) -> None:
     """For g++, the other tests compile these modules under the same warnings."""
     assert CLANG is not None
-    if case.suffix == ".h":
-        exports = cases_of(case.stem.removesuffix("_cases"))[1]
-        (tmp_path / "unit.cpp").write_text(unit_of(case, exports))
-        case = tmp_path / "unit.cpp"
     folders = [case.parent, *kjit.highway_include()] if case == HIGHWAY_CASES else []
     # The lowest level leaves the most targets to choose from.
     target = Target.cpu("x86-64-v2" if case == HIGHWAY_CASES and platform.machine() == "x86_64" else None)
     flags = cxx_flags(toolchain_of(CLANG, target), Spec("unit", cpp_files=[case], extra_include_paths=folders))
     flags = [*without_openmp(without_own_headers(flags)), *OF_THIS_CPU]
-    check([CLANG, *flags, f"-I{INCLUDE}", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", str(case)])
+    path = tmp_path / "unit.cpp"
+    exports = () if case == HIGHWAY_CASES else tuple(OF_PATTERNS.get(case) or functions_of(case))
+    path.write_text(wrapper_unit([str(case)], exports, with_cuda_types=False))
+    check([CLANG, *flags, f"-I{INCLUDE}", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", str(path)])
 
 
 def host_warnings(toolchain: Toolchain) -> str:

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Any) -> Any:
-    return load_cpp("once_cases")
+CASES = "once_cases"
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+CASES = "pattern_call_cases"
+
 OVERLAP = r"pattern_call_cases.cpp:\d+: an output overlaps an input in memory: tensors {} and {} of {}\(\)"
-
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Callable[[str], Any]) -> Any:
-    return load_cpp("pattern_call_cases")
 
 
 def overlaps(x: torch.Tensor, out: torch.Tensor) -> bool:

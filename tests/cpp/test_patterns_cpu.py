@@ -16,12 +16,7 @@ from kjit import env
 
 @pytest.fixture(scope="module")
 def module_of(load_cpp: Callable[..., Any]) -> Callable[[str], Any]:
-    @cache
-    def load(pattern: str) -> Any:
-        path, exports = cases_of(pattern)
-        return load_cpp(path.stem, path, exports)
-
-    return load
+    return cache(lambda pattern: load_cpp(cases_of(pattern)[0].stem, cases_of(pattern)[1]))
 
 
 @each_check()

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pattern_rowwise
 import pytest
 import torch
-from each_pattern import cases_of
 from forked import Forks
 from pattern_rowwise import CHECKS, MIXES, check_every_role, check_special_rows
 
 from kjit import env
 
+CASES = "rowwise_cases"
+EXPORTS = pattern_rowwise.EXPORTS
+
 # Empty, less than a vector, around the boundaries of vectors and of staged or combined parts; for one thread and for
 # several.
 SHAPES = [(3, 0), (70, 1), (5, 7), (40, 96), (9, 128), (33, 129), (40, 1000), (9, 4097), (1, 66_001)]
-
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Callable[..., Any]) -> Any:
-    return load_cpp("rowwise_cases", *cases_of("rowwise"))
 
 
 @pytest.mark.parametrize("offset", [0, 3])

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Any) -> Any:
-    return load_cpp("tensor_cases")
+CASES = "tensor_cases"
 
 
 def refused(message: str) -> Any:

@@ -10,10 +10,7 @@ import pytest
 import torch
 import tvm_ffi
 
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Any) -> Any:
-    return load_cpp("tvm_ffi_cases")
+CASES = "tvm_ffi_cases"
 
 
 def test_tvm_ffi_types_are_converted_by_the_same_macro(module: Any) -> None:

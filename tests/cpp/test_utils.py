@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-
-@pytest.fixture(scope="module")
-def module(load_cpp: Any) -> Any:
-    return load_cpp("utils_cases")
+CASES = "utils_cases"
 
 
 def test_irange_counts_like_python(module: Any) -> None:

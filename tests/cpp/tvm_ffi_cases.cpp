@@ -128,23 +128,6 @@ void fail_in_latin_1() {
 
 }  // namespace
 
-KJIT_EXPORT(same_before, same_before)
-KJIT_EXPORT(same_after, same_after)
-KJIT_EXPORT(like_before, like_before)
-KJIT_EXPORT(like_after, like_after)
-KJIT_EXPORT(pair_of_light_tensors, pair_of_light_tensors)
-KJIT_EXPORT(sum_of_sizes, sum_of_sizes)
-KJIT_EXPORT(new_counter, new_counter)
-KJIT_EXPORT(count, count)
-KJIT_EXPORT(total, total)
-KJIT_EXPORT(greet, greet)
-KJIT_EXPORT(twice, twice)
-KJIT_EXPORT(same, same)
-KJIT_EXPORT(rows, rows)
-KJIT_EXPORT(fail_as_index_error, fail_as_index_error)
-KJIT_EXPORT(fail_in_latin_1, fail_in_latin_1)
-KJIT_EXPORT(elements_of, elements_of)
-KJIT_EXPORT(elements_of_values, elements_of_values)
 KJIT_EXPORT(tensors, take<tvm::ffi::Array<tvm::ffi::Tensor>>)
 KJIT_EXPORT(views, take<std::vector<tvm::ffi::TensorView>>)
 KJIT_EXPORT(tensor, take<tvm::ffi::Tensor>)

@@ -117,17 +117,6 @@ std::int64_t in_place(float start) {
 
 }  // namespace
 
-KJIT_EXPORT(powers_around, powers_around)
-KJIT_EXPORT(sum_of_range, sum_of_range)
-KJIT_EXPORT(length_of_range, length_of_range)
-KJIT_EXPORT(offsets, offsets)
-KJIT_EXPORT(arguments_of_a_passing_check_are_not_evaluated, arguments_of_a_passing_check_are_not_evaluated)
-KJIT_EXPORT(failing_check, failing_check)
-KJIT_EXPORT(failing_runtime_check, failing_runtime_check)
-KJIT_EXPORT(panic_without_words, panic_without_words)
-KJIT_EXPORT(all_kinds_of_values, all_kinds_of_values)
-KJIT_EXPORT(very_long_message, very_long_message)
-KJIT_EXPORT(root_cause_of_a_failure, root_cause_of_a_failure)
 KJIT_EXPORT(float16_to_float, to_float<fp16_t>)
 KJIT_EXPORT(float16_from_float, from_float<fp16_t>)
 KJIT_EXPORT(bfloat16_to_float, to_float<bf16_t>)

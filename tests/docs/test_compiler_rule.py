@@ -13,7 +13,7 @@ SECTION = PAGE.partition("\n## Which compiler gets a CUDA source\n")[2].partitio
 
 def test_the_page_lists_the_headers_of_the_rule() -> None:
     items = SECTION.partition("\n- of C: ")[2].partition("\n\n")[0]
-    listed = re.findall(r"`<([\w./]+)>`", items)
+    listed = [word for span in re.findall(r"`([^`]+)`", items) for word in span.split()]
     assert len(listed) == len(set(listed))
     assert set(listed) == kind.HEADERS
 
@@ -24,9 +24,5 @@ def test_what_the_page_says_is_refused_is_refused() -> None:
     assert len(named) > 10
     uses = [f"int i = {name}(0);" for name in named]
     uses += ["[[gnu::hot]] void f();", "int i = ({ int j = 1; j; });", "int i = j ?: 1;", "case 1 ... 5: break;"]
-    uses += [
-        "__attribute__((managed)) int i;",
-        "auto f = [] __attribute__((device)) () {};",
-        "cudaMemcpyToSymbol(a, b, 1);",
-    ]
+    uses += ["cudaMemcpyToSymbol(a, b, 1);"]
     assert [use for use in uses if not kind.lacking(f'# 1 "a.cu"\n{use}\n')] == []

@@ -98,20 +98,6 @@ def test_every_page_has_a_place_in_the_site() -> None:
     assert sorted(nav) == sorted([*generated, *(path.name for path in PAGES.values() if path.parent != ROOT)])
 
 
-@pytest.mark.parametrize(
-    ("source", "text", "turned"),
-    [
-        ("docs/a.md", "[b](b.md#c), [d](#d), [e](https://e.example/)", None),
-        ("docs/a.md", "[changes](../CHANGELOG.md#x)", "[changes](changelog.md#x)"),
-        ("CHANGELOG.md", "[b](docs/b.md#c)", "[b](b.md#c)"),
-        ("docs/a.md", "see [the script](../tools/x.py)", "see the script"),
-    ],
-)
-def test_links_of_the_site_lead_to_its_pages(source: str, text: str, turned: str | None) -> None:
-    pages = {"docs/a.md": "a.md", "docs/b.md": "b.md", "CHANGELOG.md": "changelog.md"}
-    assert docs_site.with_links_to(text, source, pages) == (turned or text)
-
-
 def commands(group: Any, words: str = "kjit") -> Iterator[tuple[str, Any]]:
     """Every command of the program: the words that call it, and what click knows of it."""
     for name, command in group.commands.items():
@@ -169,24 +155,6 @@ def test_every_variable_that_kjit_reads_is_in_the_table_with_sentences_about_it(
     assert [name for name in ours if not table[name].endswith(".")] == []
 
 
-def test_every_make_target_that_a_page_names_exists() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    named = {target for path in PAGES.values() for target in re.findall(r"\bmake ([a-z-]+)`?", _commands_in(path))}
-    assert named - targets == set()
-    assert {"demo", "test"} <= named
-
-
-def _commands_in(path: Path) -> str:
-    """The code on a page: `make` is also a word."""
-    text = path.read_text("utf-8")
-    return "\n".join([*re.findall(r"^\$ .*$", text, re.MULTILINE), *re.findall(r"`make [a-z-]+`", text)])
-
-
-def test_the_readme_opens_with_the_two_commands() -> None:
-    first = page("README.md").blocks[0]
-    assert re.findall(r"^\$ (make \w+)", first.text, re.MULTILINE) == ["make demo", "make test"]
-
-
 def test_every_extra_that_a_page_names_exists() -> None:
     extras = load_toml(ROOT / "pyproject.toml")["project"]["optional-dependencies"]
     named = {extra for path in PAGES.values() for extra in re.findall(r"kjit\[(\w+)\]", path.read_text("utf-8"))}
@@ -212,13 +180,6 @@ def test_dots_stand_for_anything_and_figures_vary_where_the_page_says_so(
 ) -> None:
     assert matches(shown, printed) == equal
     assert matches(shown, printed, figures_vary=True) == with_figures
-
-
-def test_a_comment_that_means_nothing_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "page.md"
-    path.write_text("<!-- exits: 1 -->\n```console\n$ true\n```\n")
-    with pytest.raises(ValueError, match=r"page\.md:1: unknown comment 'exits'"):
-        read_page(path, "page.md")
 
 
 def test_a_diff_changes_the_lines_that_it_shows_and_no_others() -> None:
@@ -257,11 +218,6 @@ def public_names(header: Path) -> set[str]:
 HEADERS = header_names.headers()
 
 
-def test_public_names_are_found_in_the_headers() -> None:
-    assert {"KJIT_EXPORT", "TensorView", "Optional", "empty"} <= public_names(HEADERS["ffi.h"])
-    assert {"reduce_sum", "kFullMask", "mask_t", "CopyTrait", "load_bytes"} <= public_names(HEADERS["warp.cuh"])
-
-
 @pytest.mark.parametrize("header", HEADERS)
 def test_every_public_name_of_a_header_is_in_the_section_about_it(header: str) -> None:
     sections = page("docs/headers.md").sections
@@ -269,47 +225,6 @@ def test_every_public_name_of_a_header_is_in_the_section_about_it(header: str) -
     assert about is not None, f"docs/headers.md has no section about {header}"
     assert f"#include <kjit/{header}>" in about
     assert [name for name in sorted(public_names(HEADERS[header])) if not re.search(rf"\b{name}\b", about)] == []
-
-
-def test_a_comment_of_a_header_is_shown_below_its_declarations(tmp_path: Path) -> None:
-    (tmp_path / "half.h").write_text("""// What it is for.
-//
-//   half(x);  // as C++
-
-namespace kjit {
-
-/// Half of `x`.
-template <typename T>
-KJIT_DEVICE T half(T x) {
-  return x / 2;
-}
-
-/// A row.
-class Row {
- public:
-  /// Its sum.
-  float sum() const { return sum_; }
-
- private:
-  /// Kept.
-  float sum_;
-};
-
-namespace details {
-/// Private.
-int part();
-}  // namespace details
-
-}  // namespace kjit
-""")
-    shown = header_names.section("half.h", {"half.h": tmp_path / "half.h"})
-    fenced = {block.removeprefix("// kjit\n") for block in re.findall(r"```cpp\n(.*?)\n```", shown, re.DOTALL)}
-    half = "template <typename T>\nKJIT_DEVICE T half(T x);"
-    assert fenced == {"half(x);  // as C++", half, "class Row;", "float sum() const;"}
-    text = re.sub(r"```cpp\n.*?\n```\n*", "", shown, flags=re.DOTALL)
-    assert re.sub(r"\n+", "|", text.strip()) == (
-        "## half.h|What it is for.|### half|Half of `x`.|### Row|A row.|Its sum."
-    )
 
 
 # What others are made of, and tested through them.

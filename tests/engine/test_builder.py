@@ -14,7 +14,7 @@ import pytest
 
 from kjit.engine import builder, reports
 from kjit.engine.builder import build
-from kjit.engine.cache.store import Missed, Store
+from kjit.engine.cache.store import Lookup, Store
 from kjit.engine.compile import compile as compile_module
 from kjit.engine.key.key import Key
 from kjit.engine.outcomes import Started
@@ -70,11 +70,11 @@ class TestBuild:
         fetch = Store.fetch
         monkeypatch.setattr(Store, "fetch", lambda self, key: [looked_up.append(key), fetch(self, key)][1])
         key = Key.of(variant, Toolchain.for_target(CPU))
-        build(variant, store, missed=Missed("another key", "it was never built here"))
+        build(variant, store, missed=Lookup(None, "it was never built here", "another key"))
         assert [each.key1 for each in looked_up] == [key.key1]
         header_of(variant.spec).write_text("#define ANSWER 43\n")
         started: list[Started] = []
-        build(variant, store, missed=Missed(key.key1, "csrc/answer.h changed"), on_start=started.append)
+        build(variant, store, missed=Lookup(None, "csrc/answer.h changed", key.key1), on_start=started.append)
         assert len(looked_up) == 1
         assert started == [Started(variant, "csrc/answer.h changed")]
 

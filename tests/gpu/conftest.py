@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exported import functions_of
 from machine import QUICKLY, SIMULATOR
 from warm import warm_up
 
@@ -45,14 +46,25 @@ def _simulator() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def load_cuda() -> Callable[..., Any]:
-    """A function that builds `<name>.cuh` of this folder with the given exports and flags, and loads it."""
+    """A function that builds `<name>.cuh` of this folder with its functions, other exports and flags, and loads it."""
 
-    def load(name: str, exports: Iterable[tuple[str, str]], *flags: str) -> Any:
+    def load(name: str, exports: Iterable[tuple[str, str]] = (), *flags: str) -> Any:
+        source, wrappers = HERE / f"{name}.cuh", list(exports)
+        if source.is_file():
+            wrappers = [*functions_of(source), *wrappers]
+        else:  # the ops of a pattern, for the CPU too
+            source = HERE / f"{name}.h"
         return kjit.load_jit(
             name,
-            cuda_files=[HERE / f"{name}.cuh"],
-            cuda_wrappers=list(exports),
+            cuda_files=[source],
+            cuda_wrappers=wrappers,
             extra_cuda_cflags=[*QUICKLY, *flags],
         )
 
     return load
+
+
+@pytest.fixture(scope="module")
+def module(load_cuda: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
+    """The `CASES` of a test's module, with its `EXPORTS`."""
+    return load_cuda(request.module.CASES, getattr(request.module, "EXPORTS", ()))

@@ -1,4 +1,4 @@
-"""A module in parts; only those are compiled that the selected tests call."""
+"""A module in two parts, so that a day's tests compile only one."""
 
 from __future__ import annotations
 
@@ -13,25 +13,22 @@ class InParts:
 
     Args:
         load: compiles and loads a module with these exports.
-        daily: the names of the exports of the first part; the second has the others.
+        nightly: the names of the exports of the second part.
     """
 
     def __init__(
-        self, load: Callable[[Sequence[Export]], Any], exports: Iterable[Export], daily: Iterable[str]
+        self, load: Callable[[Sequence[Export]], Any], exports: Iterable[Export], nightly: Iterable[str]
     ) -> None:
         self._load = load
-        chosen = set(daily)
-        parts: list[list[Export]] = [[], []]
-        for export in exports:
-            parts[export[0] not in chosen].append(export)
-        self._parts = parts
-        self._modules: dict[int, Any] = {}
+        self._exports = list(exports)
+        self._nightly = set(nightly)
+        self._modules: dict[bool, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        (number,) = (number for number, part in enumerate(self._parts) if name in dict(part))
-        if number not in self._modules:
-            self._modules[number] = self._load(self._parts[number])
-        return self._modules[number][name]
+        part = name in self._nightly
+        if part not in self._modules:
+            self._modules[part] = self._load([each for each in self._exports if (each[0] in self._nightly) == part])
+        return self._modules[part][name]
 
     def __getattr__(self, name: str) -> Any:
         return self[name]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 import struct
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from machine import CAPABILITY, DEVICE, QUICKLY
-
-import kjit
+from machine import CAPABILITY, DEVICE
 
 # C++ types of the values and of the shared memory, and torch's: a type of more bits is as good as another one.
 TYPES: dict[str, tuple[str, torch.dtype, torch.dtype]] = {
@@ -32,6 +29,7 @@ SHAPES = [
 ]
 PAIRS = {"fp16x2_t": torch.float16, "bf16x2_t": torch.bfloat16, "fp32x2_t": torch.float32}
 
+CASES = "cta_cases"
 EXPORTS = [
     *(
         (f"{op}_{name}", f"reduce<ReductionOp::{op}, {cpp}>")
@@ -48,18 +46,7 @@ EXPORTS = [
     ("contend_double", "contend<double>"),
     ("event_16_bits", "event<16>"),
     ("event_4_bits", "event<4>"),
-    *((name, name) for name in ("max_from", "words", "handle", "pipeline", "bytes")),
 ]
-
-
-@pytest.fixture(scope="module")
-def module() -> Any:
-    return kjit.load_jit(
-        "cta_cases",
-        cuda_files=[Path(__file__).parent / "cta_cases.cuh"],
-        cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=list(QUICKLY),
-    )
 
 
 def values(op: str, dtype: torch.dtype, rounds: int, blocks: int, threads: int) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +9,7 @@ import torch
 from machine import DEVICE
 
 THREADS = 96
-EXPORTS = [(f"run_{name}", f"run_{name}") for name in ("reduce", "scan", "copy", "sort", "warps")]
-
-
-@pytest.fixture(scope="module")
-def module(load_cuda: Callable[..., Any]) -> Any:
-    return load_cuda("cub_cases", EXPORTS)
+CASES = "cub_cases"
 
 
 @pytest.fixture

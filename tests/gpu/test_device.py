@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,16 +9,8 @@ import torch
 from formats import FORMATS
 from machine import DEVICE
 
-EXPORTS = [
-    ("accesses", "accesses"),
-    ("on_the_host", "on_the_host"),
-    *((f"largest_{name}", f"largest<{name}_t>") for name in FORMATS),
-]
-
-
-@pytest.fixture(scope="module")
-def module(load_cuda: Callable[..., Any]) -> Any:
-    return load_cuda("device_cases", EXPORTS)
+CASES = "device_cases"
+EXPORTS = [(f"largest_{name}", f"largest<{name}_t>") for name in FORMATS]
 
 
 def test_raw_pointers_are_read_and_written_by_type(module: Any) -> None:

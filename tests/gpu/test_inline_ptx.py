@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from machine import DEVICE
 
-EXPORTS = [(f"run_{name}", f"run_{name}") for name in ("integers", "reals", "halves", "together")]
+CASES = "ptx_cases"
 EDGES = [(0, 0), (1, 31), (0xFFFFFFFF, 1), (0x80000000, 0xFFFFFFFF), (0x7FFFFFFF, 0x80000000), (0x12345678, 39)]
-
-
-@pytest.fixture(scope="module")
-def module(load_cuda: Callable[..., Any]) -> Any:
-    return load_cuda("ptx_cases", EXPORTS)
 
 
 def words(pairs: list[list[int]] | list[tuple[int, int]]) -> torch.Tensor:

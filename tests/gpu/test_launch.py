@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import tvm_ffi
-from machine import CAPABILITY, DEVICE, QUICKLY, SIMULATOR, gpu_only, properties, synchronize
+from machine import CAPABILITY, DEVICE, SIMULATOR, gpu_only, properties, synchronize
 
-import kjit
-
+CASES = "launch_cases"
 EXPORTS = [
-    *(
-        (name, name)
-        for name in (
-            "fill",
-            "fill_on_stream",
-            "launch_sizes",
-            "reverse",
-            "cluster_sizes",
-            "cooperative",
-            "lanes",
-            "array",
-            "check_cuda",
-        )
-    ),
     ("reverse_beside_128_bytes", "reverse_with_static<0, 32>"),
     ("reverse_beside_40_kib", "reverse_with_static<1, 10240>"),
     ("reverse_in_threads", "reverse_with_static<2, 32>"),
@@ -38,16 +22,6 @@ EXPORTS = [
     ("add_bfloat16", "add_vectors<bf16_t, 2>"),
     ("add_float8", "add_vectors<fp8_e4m3_t, 16>"),
 ]
-
-
-@pytest.fixture(scope="module")
-def module() -> Any:
-    return kjit.load_jit(
-        "launch_cases",
-        cuda_files=[Path(__file__).parent / "launch_cases.cuh"],
-        cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=list(QUICKLY),
-    )
 
 
 def device() -> tvm_ffi.Device:

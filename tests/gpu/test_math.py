@@ -33,19 +33,14 @@ GELU: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 TYPES = ("fp32", "fp16", "bf16")
 PAIRS = {"fp32": "fp32x2", "fp16": "fp16x2", "bf16": "bf16x2"}
 
+CASES = "type_cases"
 EXPORTS = [
     *((f"{f}_{name}", f"unary<{f}, {name}_t>") for f in (*UNARY, *GELU) for name in (*TYPES, *PAIRS.values())),
     *((f"{f}_double", f"unary<{f}, double>") for f in (*UNARY, *GELU)),
     *((f, f"unary<{f}, float>") for f in ("SigmoidFast", "SiluFast", "SoftplusFast")),
     ("fma_bf16", "fma<bf16_t>"),
     ("fma_float", "fma<float>"),
-    ("divide", "divide"),
 ]
-
-
-@pytest.fixture(scope="module")
-def module(load_cuda: Callable[..., Any]) -> Any:
-    return load_cuda("type_cases", EXPORTS)
 
 
 def call(export: Any, x: torch.Tensor) -> torch.Tensor:

@@ -9,14 +9,12 @@ tree, so that 128 stands for n here. The division, the sum with eps, rsqrt (2 un
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE, QUICKLY
-
-import kjit
+from machine import DEVICE
 
 DTYPES = {"fp16_t": torch.float16, "bf16_t": torch.bfloat16, "fp32_t": torch.float32}
 HALF_UNIT = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
@@ -31,15 +29,9 @@ EXPORTS = [(name, f"{name}<bf16_t>") for name in ("storage", "row", "any_row")]
 
 
 @pytest.fixture(scope="module", params=[pytest.param("fp16_t", marks=pytest.mark.nightly), "bf16_t", "fp32_t"])
-def case(request: pytest.FixtureRequest) -> tuple[Any, torch.dtype]:
-    module = kjit.load_jit(
-        "norm_cases",
-        request.param,
-        cuda_files=[Path(__file__).parent / "norm_cases.cuh"],
-        cuda_wrappers=[(name, f"{name}<{request.param}>") for name in ("storage", "row", "any_row")],
-        extra_cuda_cflags=list(QUICKLY),
-    )
-    return module, DTYPES[request.param]
+def case(load_cuda: Callable[..., Any], request: pytest.FixtureRequest) -> tuple[Any, torch.dtype]:
+    exports = [(name, f"{name}<{request.param}>") for name, _ in EXPORTS]
+    return load_cuda("norm_cases", exports), DTYPES[request.param]
 
 
 def make(rows: int, dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:

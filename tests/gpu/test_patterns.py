@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import pytest
 from each_pattern import Check, cases_of, each_check
-from machine import DEVICE, QUICKLY
-
-import kjit
+from machine import DEVICE
 
 
-@cache
-def module_of(pattern: str) -> Any:
-    path, exports = cases_of(pattern)
-    return kjit.load_jit(path.stem, cuda_files=[path], cuda_wrappers=exports, extra_cuda_cflags=list(QUICKLY))
+@pytest.fixture(scope="module")
+def module_of(load_cuda: Callable[..., Any]) -> Callable[[str], Any]:
+    return cache(lambda pattern: load_cuda(cases_of(pattern)[0].stem, cases_of(pattern)[1]))
 
 
 @each_check()
-def test_results_are_exact_and_nothing_else_is_written(pattern: str, check: Check) -> None:
+def test_results_are_exact_and_nothing_else_is_written(
+    module_of: Callable[[str], Any], pattern: str, check: Check
+) -> None:
     check(module_of(pattern), DEVICE)

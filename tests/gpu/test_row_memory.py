@@ -35,7 +35,7 @@ def module() -> Any:
                 extra_cuda_cflags=["-O1", "-Xcompiler=-g1"],
             )
 
-    return InParts(load, EXPORTS, ["rms_norm", "rms_norm_of_bytes", "look_up_0"])
+    return InParts(load, EXPORTS, ["layer_norm", "look_up_1"])
 
 
 def first(names: Sequence[Any]) -> list[Any]:

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE, QUICKLY
+from machine import DEVICE
 
-import kjit
-
-CASES = Path(__file__).parent / "row_pieces_cases.cuh"
 VECTORS = (1, 4, 8)
-EXPORTS = [
-    *((f"visit_{vec}", f"visit<{vec}>") for vec in VECTORS),
-    ("divide", "divide"),
-    ("grid", "grid"),
-]
-
-
-@pytest.fixture(scope="module")
-def module() -> Any:
-    return kjit.load_jit(
-        "row_pieces_cases",
-        cuda_files=[CASES],
-        cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=list(QUICKLY),
-    )
+CASES = "row_pieces_cases"
+EXPORTS = [(f"visit_{vec}", f"visit<{vec}>") for vec in VECTORS]
 
 
 @pytest.mark.parametrize("most", [0, 7, 64])

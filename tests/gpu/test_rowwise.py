@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from machine import DEVICE, QUICKLY, many
+from machine import DEVICE, many
 from parts import InParts
 from pattern_rowwise import CHECKS, EXPORTS, HUGE, MANY, MIXES, OFFSETS, SHAPES, check_every_role, check_special_rows
-
-import kjit
-
-CASES = Path(__file__).parent / "rowwise_cases.h"
-
 
 EVERY_NIGHT = ["add_rms_norm", "qk_norm_across", "every_role_1"]
 """Ops of which another has as many tensors, or the same code for other dtypes."""
@@ -26,16 +21,8 @@ def every_night(names: Iterable[str]) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def module() -> Any:
-    def load(exports: Sequence[tuple[str, str]]) -> Any:
-        return kjit.load_jit(
-            "rowwise_cases",
-            cuda_files=[CASES],
-            cuda_wrappers=exports,
-            extra_cuda_cflags=list(QUICKLY),
-        )
-
-    return InParts(load, EXPORTS, [name for name, _ in EXPORTS if name not in EVERY_NIGHT])
+def module(load_cuda: Callable[..., Any]) -> Any:
+    return InParts(partial(load_cuda, "rowwise_cases"), EXPORTS, EVERY_NIGHT)
 
 
 @pytest.mark.parametrize("offset", OFFSETS)

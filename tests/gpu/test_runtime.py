@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import tvm_ffi
-from machine import DEVICE, DEVICE_COUNT, QUICKLY, gpu_only, properties, synchronize
+from machine import DEVICE, DEVICE_COUNT, gpu_only, properties, synchronize
 
-import kjit
-
-NAMES = """
-sm_count sm_version smem_per_block smem_per_sm runtime_version_is_of_the_headers_major blocks_per_sm
-blocks_per_sm_of_the_current available_smem blocks_with_available_smem set_smem set_smem_per_device run_per_device
-run_without_cache runs_so_far device_of_last_run current_device queries_of_a_cache_map sum accessible_address
-gpu_reads_all_host_memory set_carveout prefer_l1 prefer_l1_between carveout_after_failure check_driver_result
-check_driver_result_with_words errors_are_told_from_success a_failed_check_leaves_no_error_behind made_like powers
-"""
+CASES = "runtime_cases"
 EXPORTS = [
-    *((name, name) for name in NAMES.split()),
     ("launch_with_smem_set", "launch_plainly<2>"),
     ("launch_with_smem_per_device", "launch_plainly<3>"),
     ("launch_without_smem", "launch_plainly<7>"),
@@ -28,16 +18,6 @@ EXPORTS = [
 
 CURRENT = -1
 KIB = 1024
-
-
-@pytest.fixture(scope="module")
-def module() -> Any:
-    return kjit.load_jit(
-        "runtime_cases",
-        cuda_files=[Path(__file__).parent / "runtime_cases.cuh"],
-        cuda_wrappers=EXPORTS,
-        extra_cuda_cflags=list(QUICKLY),
-    )
 
 
 def of_kib(kib: int, device: str = DEVICE) -> torch.Tensor:

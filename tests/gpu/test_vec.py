@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from machine import DEVICE
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 WIDTHS = {"fp32": 2, "fp16": 4, "bf16": 4}
+CASES = "type_cases"
 EXPORTS = [
     (f"{name}_{exact}_{count}", f"reduce_vec<{exact}, {name}x2_t, {WIDTHS[name]}, {count}>")
     for name in DTYPES
@@ -19,32 +19,17 @@ EXPORTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def module(load_cuda: Callable[..., Any]) -> Any:
-    return load_cuda("type_cases", EXPORTS)
-
-
 @pytest.mark.parametrize("count", [1, 3, 8])
 @pytest.mark.parametrize("name", DTYPES)
-def test_vectors_are_added_up_in_float_and_rounded_once(module: Any, name: str, count: int) -> None:
+@pytest.mark.parametrize("exact", ["true", "false"])
+def test_vectors_are_added_up_in_float_and_rounded_once_or_in_their_own_type(
+    module: Any, name: str, count: int, exact: str
+) -> None:
     n = 2 * WIDTHS[name] * 96
     x = torch.randn(count, n, generator=torch.Generator().manual_seed(4)).to(DTYPES[name]).to(DEVICE)
     out = torch.empty(n, dtype=DTYPES[name], device=DEVICE)
-    module[f"{name}_true_{count}"](out, x)
-    total = torch.zeros(n, device=DEVICE)
-    for row in x:
-        total += row.float()
-    assert torch.equal(out, total.to(DTYPES[name]))
-
-
-@pytest.mark.parametrize("count", [1, 3, 8])
-@pytest.mark.parametrize("name", DTYPES)
-def test_vectors_are_added_up_in_their_own_type(module: Any, name: str, count: int) -> None:
-    n = 2 * WIDTHS[name] * 96
-    x = torch.randn(count, n, generator=torch.Generator().manual_seed(5)).to(DTYPES[name]).to(DEVICE)
-    out = torch.empty(n, dtype=DTYPES[name], device=DEVICE)
-    module[f"{name}_false_{count}"](out, x)
-    total = x[0].clone()
-    for row in x[1:]:
+    module[f"{name}_{exact}_{count}"](out, x)
+    total, *others = x.float() if exact == "true" else x
+    for row in others:
         total = total + row
-    assert torch.equal(out, total)
+    assert torch.equal(out, total.to(DTYPES[name]))

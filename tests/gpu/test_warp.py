@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from machine import CAPABILITY, DEVICE, QUICKLY
+from machine import CAPABILITY, DEVICE
 from parts import InParts
-
-import kjit
 
 Array = npt.NDArray[Any]
 
@@ -64,22 +62,12 @@ EXPORTS = [
     *((f"broadcast_{name}", f"broadcast<{name}>") for name in SENT),
     *((f"masked_{name}", f"masked<{name}>") for name in MASKED),
     *((f"copy_{name}", f"copy<LoadStorePattern::{name}>") for name in PATTERNS),
-    *((name, name) for name in ("named", "elect", "copy_576", "tile_indices", "tile_copy")),
 ]
 
 
 @pytest.fixture(scope="module")
-def module() -> Any:
-    def load(exports: Sequence[tuple[str, str]]) -> Any:
-        return kjit.load_jit(
-            "warp_cases",
-            cuda_files=[Path(__file__).parent / "warp_cases.cuh"],
-            cuda_wrappers=exports,
-            extra_cuda_cflags=list(QUICKLY),
-        )
-
-    nightly = {f"reduce_{name}" for name in EVERY_NIGHT}
-    return InParts(load, EXPORTS, [name for name, _ in EXPORTS if name not in nightly])
+def module(load_cuda: Callable[..., Any]) -> Any:
+    return InParts(partial(load_cuda, "warp_cases"), EXPORTS, [f"reduce_{name}" for name in EVERY_NIGHT])
 
 
 def narrowed(x: Array, name: str) -> Array:

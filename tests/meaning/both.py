@@ -64,6 +64,10 @@ class Refused(Exception):  # noqa: N818
         self.dropped: dict[int, str] = {}
 
 
+class InternalError(Refused):
+    """An internal error of nvcc."""
+
+
 def build(text: str, compiler: Compiler, folder: Path, flags: Sequence[str] = (), part: str = "") -> Built:
     """Build a text by one of the two ways.
 
@@ -115,11 +119,14 @@ def build_both(text: str, folder: Path, flags: Sequence[str] = ()) -> Pair:
     """Build a text by both compilers, without the lines that either refuses.
 
     Raises:
+        InternalError: nvcc has one.
         Refused: the halves refuse the text even without its marked lines.
     """
     try:
         text, by_nvcc, unfit = _build_what_compiles(text, "nvcc", folder, flags)
     except Refused as error:
+        if "Internal Compiler Error" in str(error):
+            raise InternalError(str(error)) from None
         pytest.fail(f"this test is wrong, for nvcc refuses its text:\n{str(error)[:2000]}")
     try:
         _, library, refused = _build_what_compiles(text, "nvrtc", folder, flags)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from structs import split
+
 HEADERS = "".join(
     f"#include <{name}>\n"
     for name in (
@@ -38,141 +40,79 @@ def _simple(name: str, body: str, before: str = "", needs_20: bool = False) -> P
     return Program(name, f"{before}\n{kernel}", "k<<<1, 32>>>(nullptr, 3, nullptr, nullptr);", needs_20=needs_20)
 
 
+def _all_simple(text: str) -> list[Program]:
+    """The programs of one kernel that the lines of a text name and hold."""
+    return [_simple(*line.split(": ", 1)) for line in text.strip().splitlines()]
+
+
 def _of(name: str, text: str, launch: str, before: str = "", needs_20: bool = False) -> Program:
     return Program(name, text, launch, before, needs_20)
 
 
 OF_LANGUAGE = (
-    _simple("a loop", "for (int j = i; j < n; j += 32) x[j] *= 2.5f;"),
-    _simple("an unrolled loop", '_Pragma("unroll 4") for (int j = 0; j < n; ++j) x[j] += j;'),
+    *_all_simple(r"""
+a loop: for (int j = i; j < n; j += 32) x[j] *= 2.5f;
+an unrolled loop: _Pragma("unroll 4") for (int j = 0; j < n; ++j) x[j] += j;
+"""),
     _simple(
         "a pragma",
         "\n#pragma unroll\nfor (int j = 0; j < 8; ++j) x[i * 8 + j] = j;\n#pragma unroll 1\nfor (int j = 0; j < n; ++j) x[j] -= 1;\n",
     ),
-    _simple(
-        "a switch",
-        "switch (n) { case 1: x[i] = 1; break; case 2: [[fallthrough]]; case 7: x[i] = 4; break; case 1'000: x[i] = 9; break; default: x[i] = -1; }",
-    ),
-    _simple(
-        "shared memory", "__shared__ float s[128]; s[threadIdx.x] = x[i]; __syncthreads(); x[i] = s[127 - threadIdx.x];"
-    ),
-    _simple(
-        "dynamic shared memory", "extern __shared__ float s[]; s[threadIdx.x] = x[i]; __syncthreads(); x[i] = s[n];"
-    ),
-    _simple(
-        "shuffles",
-        "float v = x[i]; for (int m = 16; m; m /= 2) v += __shfl_xor_sync(~0u, v, m); if (i == 0) x[0] = v; u[i] = __ballot_sync(~0u, v > 0) + __popc(n);",
-    ),
-    _simple(
-        "atomics",
-        "atomicAdd(x, 1.5f); atomicMax(u, 7u); atomicCAS(u + 1, 1u, 2u); atomicAdd(d, 2.0); atomicExch(x + 1, 0.f); atomicAnd(u, 1u); atomicInc(u, 3u); atomicAdd_block(u, 1u);",
-    ),
-    _simple(
-        "atomic builtins",
-        "__nv_atomic_fetch_add(u, 3u, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE); __nv_atomic_store_n(u + 1, 3u, __NV_ATOMIC_RELEASE);",
-    ),
-    _simple(
-        "cuda::atomic",
-        "cuda::atomic_ref<unsigned, cuda::thread_scope_device> a(*u); a.fetch_add(3u, cuda::std::memory_order_relaxed);",
-    ),
-    _simple(
-        "inline PTX",
-        'unsigned r; asm volatile("mov.u32 %0, %%laneid;" : "=r"(r)); u[i] = r; asm("{ .reg .b32 t; add.u32 t, %1, 3; mov.u32 %0, t; }" : "=r"(u[i + 1]) : "r"(n));',
-    ),
-    _simple("printf", 'printf("%d %f %s <<<1, 2>>>\\n", n, d[0], "__global__"); if (n > 1\'000) printf("more");'),
-    _simple("assert", 'assert(n > 0 && "positive"); x[i] = 1;'),
-    _simple("__builtin_assume", "__builtin_assume(n % 4 == 0); for (int j = 0; j < n; ++j) x[j] = j;"),
-    _simple(
-        "builtins",
-        "if (__builtin_expect(n > 3, 1)) u[i] = __builtin_popcount(n) + __builtin_clz(n | 1) + __builtin_ffs(n);",
-    ),
-    _simple(
-        "__trap and nanosleep",
-        "if (n < 0) __trap(); __nanosleep(100); x[i] = clock64() != 0; __threadfence(); __syncwarp();",
-    ),
-    _simple(
-        "aligned loads",
-        "float4 v = *reinterpret_cast<const float4*>(x + i * 4); v.x += v.w; *reinterpret_cast<float4*>(x) = v; x[9] = __ldg(x + 8); x[10] = __ldcs(x + 3);",
-    ),
-    _simple(
-        "vectors",
-        "float4 v = make_float4(1, 2, 3, n); int2 w{n, 4}; uchar3 c = make_uchar3(1, 2, n); x[0] = v.x * v.w + w.y + c.z; dim3 g(1, n); x[1] = g.y + gridDim.y;",
-    ),
-    _simple(
-        "__int128",
-        "__int128 a = n; a = a * a * a << 7; u[0] = (unsigned)(a >> 64); unsigned __int128 b = u[3]; u[1] = (unsigned)(b * b / 7 % 100);",
-    ),
-    _simple(
-        "division", "u[0] = u[1] / 7u + u[2] % 10u; x[0] = x[1] / x[2]; d[0] = d[1] / d[2]; u[4] = n / 3 % (n | 1);"
-    ),
-    _simple(
-        "conversions",
-        "x[0] = (float)d[0] + (int)d[1] + (unsigned)x[3]; u[0] = __float2int_rn(x[1]) + __double2uint_rz(d[2]); x[5] = __int2float_rd(n); d[3] = __hiloint2double(n, 1); u[3] = __float_as_uint(x[7]);",
-    ),
-    _simple(
-        "structured bindings",
-        "auto [a, b, c] = std::make_tuple(n, 2.5f, 'c'); x[i] = a * b + c; int arr[2] = {n, 3}; auto& [p, q] = arr; x[1] = p + q; struct { int s; float t; } st{n, 1.f}; auto [s, t] = st; x[2] = s * t;",
-    ),
-    _simple(
-        "lambdas",
-        "auto f = [=](float v) { return v * n; }; auto g = [&](auto v) { return f(v) + x[0]; }; x[i] = g(2.5f) + [](int y) { return y * 3; }(n);",
-    ),
+    *_all_simple(r"""
+a switch: switch (n) { case 1: x[i] = 1; break; case 2: [[fallthrough]]; case 7: x[i] = 4; break; case 1'000: x[i] = 9; break; default: x[i] = -1; }
+shared memory: __shared__ float s[128]; s[threadIdx.x] = x[i]; __syncthreads(); x[i] = s[127 - threadIdx.x];
+dynamic shared memory: extern __shared__ float s[]; s[threadIdx.x] = x[i]; __syncthreads(); x[i] = s[n];
+shuffles: float v = x[i]; for (int m = 16; m; m /= 2) v += __shfl_xor_sync(~0u, v, m); if (i == 0) x[0] = v; u[i] = __ballot_sync(~0u, v > 0) + __popc(n);
+atomics: atomicAdd(x, 1.5f); atomicMax(u, 7u); atomicCAS(u + 1, 1u, 2u); atomicAdd(d, 2.0); atomicExch(x + 1, 0.f); atomicAnd(u, 1u); atomicInc(u, 3u); atomicAdd_block(u, 1u);
+atomic builtins: __nv_atomic_fetch_add(u, 3u, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE); __nv_atomic_store_n(u + 1, 3u, __NV_ATOMIC_RELEASE);
+cuda::atomic: cuda::atomic_ref<unsigned, cuda::thread_scope_device> a(*u); a.fetch_add(3u, cuda::std::memory_order_relaxed);
+inline PTX: unsigned r; asm volatile("mov.u32 %0, %%laneid;" : "=r"(r)); u[i] = r; asm("{ .reg .b32 t; add.u32 t, %1, 3; mov.u32 %0, t; }" : "=r"(u[i + 1]) : "r"(n));
+printf: printf("%d %f %s <<<1, 2>>>\n", n, d[0], "__global__"); if (n > 1'000) printf("more");
+assert: assert(n > 0 && "positive"); x[i] = 1;
+__builtin_assume: __builtin_assume(n % 4 == 0); for (int j = 0; j < n; ++j) x[j] = j;
+builtins: if (__builtin_expect(n > 3, 1)) u[i] = __builtin_popcount(n) + __builtin_clz(n | 1) + __builtin_ffs(n);
+__trap and nanosleep: if (n < 0) __trap(); __nanosleep(100); x[i] = clock64() != 0; __threadfence(); __syncwarp();
+aligned loads: float4 v = *reinterpret_cast<const float4*>(x + i * 4); v.x += v.w; *reinterpret_cast<float4*>(x) = v; x[9] = __ldg(x + 8); x[10] = __ldcs(x + 3);
+vectors: float4 v = make_float4(1, 2, 3, n); int2 w{n, 4}; uchar3 c = make_uchar3(1, 2, n); x[0] = v.x * v.w + w.y + c.z; dim3 g(1, n); x[1] = g.y + gridDim.y;
+__int128: __int128 a = n; a = a * a * a << 7; u[0] = (unsigned)(a >> 64); unsigned __int128 b = u[3]; u[1] = (unsigned)(b * b / 7 % 100);
+division: u[0] = u[1] / 7u + u[2] % 10u; x[0] = x[1] / x[2]; d[0] = d[1] / d[2]; u[4] = n / 3 % (n | 1);
+conversions: x[0] = (float)d[0] + (int)d[1] + (unsigned)x[3]; u[0] = __float2int_rn(x[1]) + __double2uint_rz(d[2]); x[5] = __int2float_rd(n); d[3] = __hiloint2double(n, 1); u[3] = __float_as_uint(x[7]);
+structured bindings: auto [a, b, c] = std::make_tuple(n, 2.5f, 'c'); x[i] = a * b + c; int arr[2] = {n, 3}; auto& [p, q] = arr; x[1] = p + q; struct { int s; float t; } st{n, 1.f}; auto [s, t] = st; x[2] = s * t;
+lambdas: auto f = [=](float v) { return v * n; }; auto g = [&](auto v) { return f(v) + x[0]; }; x[i] = g(2.5f) + [](int y) { return y * 3; }(n);
+"""),
     _simple(
         "templated lambdas",
         "auto f = [&]<int kBy, typename T>(T v) { return v * kBy + n; }; x[i] = f.operator()<3>(2.5f) + f.operator()<4, double>(1); [&]<int... kEach>(std::integer_sequence<int, kEach...>) { ((x[kEach] += kEach * f.operator()<kEach>(1)), ...); }(std::make_integer_sequence<int, 5>());",
         needs_20=True,
     ),
-    _simple(
-        "captures of bindings",
-        "auto [a, b] = std::pair(n, 2.5f); auto f = [a = a, b = b](int v) { return v * a + b; }; x[i] = f(3);",
-    ),
+    *_all_simple(r"""
+captures of bindings: auto [a, b] = std::pair(n, 2.5f); auto f = [a = a, b = b](int v) { return v * a + b; }; x[i] = f(3);
+"""),
     _simple(
         "if constexpr",
         "if constexpr (sizeof(void*) == 8) x[i] = 8; else x[i] = undefined_thing(4) * 0;".replace(
             "undefined_thing(4) * 0", "4"
         ),
     ),
-    _simple(
-        "constexpr functions of std",
-        "x[0] = std::max(n, 3) + std::min(x[1], 2.f) + std::clamp(n, 1, 9); u[0] = std::numeric_limits<unsigned>::max() + std::array<int, 3>{1, 2, n}[n & 1]; d[0] = std::numeric_limits<double>::epsilon(); std::optional<int> o = n; x[2] = o.value_or(4); x[3] = *std::max_element(x, x + 3);",
-    ),
+    *_all_simple(r"""
+constexpr functions of std: x[0] = std::max(n, 3) + std::min(x[1], 2.f) + std::clamp(n, 1, 9); u[0] = std::numeric_limits<unsigned>::max() + std::array<int, 3>{1, 2, n}[n & 1]; d[0] = std::numeric_limits<double>::epsilon(); std::optional<int> o = n; x[2] = o.value_or(4); x[3] = *std::max_element(x, x + 3);
+"""),
     _simple(
         "bits of std",
         "u[0] = std::popcount(u[1]) + std::countl_zero(u[2]) + std::rotl(u[3], 5) + std::bit_width(u[4]); u[5] = std::bit_cast<unsigned>(x[0]);",
         needs_20=True,
     ),
-    _simple(
-        "swap and exchange",
-        "std::swap(x[0], x[1]); x[2] = std::exchange(x[3], 2.f); auto t = std::forward_as_tuple(x[4], n); std::get<0>(t) = 2; std::tie(x[5], u[0]) = std::make_pair(1.f, 2u);",
-    ),
-    _simple(
-        "cuda::std",
-        "cuda::std::array<int, 3> a{1, 2, n}; cuda::std::tuple<int, float> t(n, 2.5f); x[0] = a[n & 1] + cuda::std::get<1>(t); u[0] = cuda::std::numeric_limits<unsigned>::max() + cuda::std::popcount(u[2]); cuda::std::complex<float> z(x[1], 2); x[2] = (z * z).imag(); static_assert(cuda::std::is_same_v<int, int>);",
-    ),
-    _simple(
-        "half",
-        "__half h = __float2half(x[0]); h = __hadd(h, __half(2.f)) * h - h / __half(3.f); if (h > __half(1.f) || __hlt(h, __half(0.f))) h = hsqrt(h); x[1] = __half2float(h); __half2 p = __floats2half2_rn(x[2], x[3]); p = __hfma2(p, p, p); x[4] = __low2float(p); x[5] = h == __half(0) ? 1.f : 2.f; x[6] = __hisnan(h);",
-    ),
-    _simple(
-        "half comparisons",
-        "__half a = x[0], b = x[1]; u[0] = (a < b) + 2 * (a <= b) + 4 * (a != b) + 8 * __hge(a, b) + 16 * __hequ(a, b); a += b; a *= b; a = -a; ++a; x[2] = float(__hmax(a, b)) + (float)__hmin_nan(a, b) + (int)a;",
-    ),
-    _simple(
-        "bf16",
-        "__nv_bfloat16 h = __float2bfloat16(x[0]); h = h * h + __nv_bfloat16(1.5f); x[1] = __bfloat162float(h); __nv_bfloat162 p = __floats2bfloat162_rn(x[2], x[3]); p = __hmul2(p, p); x[4] = __high2float(p); x[5] = h < __nv_bfloat16(2.f); x[6] = float(hexp(h)) + float(__habs(h));",
-    ),
-    _simple(
-        "fp8",
-        "__nv_fp8_e4m3 a(x[0]); __nv_fp8_e5m2 b(d[0]); x[1] = float(a) + float(b); __nv_fp8x4_e4m3 v(make_float4(x[1], x[2], x[3], x[4])); u[0] = v.__x; x[5] = v.operator float4().z; u[1] = __nv_cvt_float_to_fp8(x[6], __NV_SATFINITE, __NV_E4M3);",
-    ),
-    _simple(
-        "cooperative groups",
-        "namespace cg = cooperative_groups; auto block = cg::this_thread_block(); auto tile = cg::tiled_partition<16>(block); float v = x[i]; for (int m = tile.size() / 2; m; m /= 2) v += tile.shfl_down(v, m); block.sync(); if (tile.thread_rank() == 0) x[tile.meta_group_rank()] = v; auto active = cg::coalesced_threads(); u[0] = active.size();",
-    ),
-    _simple(
-        "dependent launches", "cudaGridDependencySynchronize(); x[i] = 1; cudaTriggerProgrammaticLaunchCompletion();"
-    ),
-    _simple("goto and ?:", "int j = 0; again: x[j] = j > 3 ? 1.f : n; if (++j < n) goto again;"),
+    *_all_simple(r"""
+swap and exchange: std::swap(x[0], x[1]); x[2] = std::exchange(x[3], 2.f); auto t = std::forward_as_tuple(x[4], n); std::get<0>(t) = 2; std::tie(x[5], u[0]) = std::make_pair(1.f, 2u);
+cuda::std: cuda::std::array<int, 3> a{1, 2, n}; cuda::std::tuple<int, float> t(n, 2.5f); x[0] = a[n & 1] + cuda::std::get<1>(t); u[0] = cuda::std::numeric_limits<unsigned>::max() + cuda::std::popcount(u[2]); cuda::std::complex<float> z(x[1], 2); x[2] = (z * z).imag(); static_assert(cuda::std::is_same_v<int, int>);
+half: __half h = __float2half(x[0]); h = __hadd(h, __half(2.f)) * h - h / __half(3.f); if (h > __half(1.f) || __hlt(h, __half(0.f))) h = hsqrt(h); x[1] = __half2float(h); __half2 p = __floats2half2_rn(x[2], x[3]); p = __hfma2(p, p, p); x[4] = __low2float(p); x[5] = h == __half(0) ? 1.f : 2.f; x[6] = __hisnan(h);
+half comparisons: __half a = x[0], b = x[1]; u[0] = (a < b) + 2 * (a <= b) + 4 * (a != b) + 8 * __hge(a, b) + 16 * __hequ(a, b); a += b; a *= b; a = -a; ++a; x[2] = float(__hmax(a, b)) + (float)__hmin_nan(a, b) + (int)a;
+bf16: __nv_bfloat16 h = __float2bfloat16(x[0]); h = h * h + __nv_bfloat16(1.5f); x[1] = __bfloat162float(h); __nv_bfloat162 p = __floats2bfloat162_rn(x[2], x[3]); p = __hmul2(p, p); x[4] = __high2float(p); x[5] = h < __nv_bfloat16(2.f); x[6] = float(hexp(h)) + float(__habs(h));
+fp8: __nv_fp8_e4m3 a(x[0]); __nv_fp8_e5m2 b(d[0]); x[1] = float(a) + float(b); __nv_fp8x4_e4m3 v(make_float4(x[1], x[2], x[3], x[4])); u[0] = v.__x; x[5] = v.operator float4().z; u[1] = __nv_cvt_float_to_fp8(x[6], __NV_SATFINITE, __NV_E4M3);
+cooperative groups: namespace cg = cooperative_groups; auto block = cg::this_thread_block(); auto tile = cg::tiled_partition<16>(block); float v = x[i]; for (int m = tile.size() / 2; m; m /= 2) v += tile.shfl_down(v, m); block.sync(); if (tile.thread_rank() == 0) x[tile.meta_group_rank()] = v; auto active = cg::coalesced_threads(); u[0] = active.size();
+dependent launches: cudaGridDependencySynchronize(); x[i] = 1; cudaTriggerProgrammaticLaunchCompletion();
+goto and ?:: int j = 0; again: x[j] = j > 3 ? 1.f : n; if (++j < n) goto again;
+"""),
     _simple(
         "numbers",
         "x[0] = 1'024 + 0x1p3f + 0b1'01 + 017; d[0] = 1'000.5 + M_PI; x[1] = INFINITY; x[2] = NAN; u[0] = ULONG_MAX > 0xffffffffUL ? 1 : 2; u[1] = '\\'' + '\"'; u[2] = sizeof(NULL); d[1] = HUGE_VAL; u[4] = __LINE__ > 0;".replace(
@@ -183,17 +123,11 @@ OF_LANGUAGE = (
         "conditions",
         "\n#if __BYTE_ORDER == __BIG_ENDIAN\nx[0] = 1;\n#else\nx[0] = 2;\n#endif\n#ifdef __NVCC__\nx[1] = 3;\n#endif\n#ifdef __CUDACC_RTC__\nx[1] = 4;\n#endif\n#if __CUDA_ARCH__ >= 900 && defined(__CUDA_ARCH_FEAT_SM90_ALL)\nx[2] = 5;\n#endif\n#ifdef __clang__\nx[3] = 1;\n#endif\n#if defined(__linux__) && defined(_GNU_SOURCE)\nx[4] = 7;\n#endif\n",
     ),
-    _simple(
-        "memory functions",
-        "float t[8]; memcpy(t, x, sizeof t); memset(x + 8, 0, 64); x[0] = t[n & 7]; u[0] = __isGlobal(x) + __cvta_generic_to_shared(x);",
-    ),
-    _simple(
-        "new and delete", "int* p = new int[n]; p[0] = n; x[0] = p[n - 1]; delete[] p; void* q = malloc(n); free(q);"
-    ),
-    _simple(
-        "virtual functions",
-        "struct A { __device__ virtual int f() const { return 1; } }; struct B : A { int v; __device__ int f() const override { return v; } }; B b; b.v = n; const A& a = b; x[0] = a.f();",
-    ),
+    *_all_simple(r"""
+memory functions: float t[8]; memcpy(t, x, sizeof t); memset(x + 8, 0, 64); x[0] = t[n & 7]; u[0] = __isGlobal(x) + __cvta_generic_to_shared(x);
+new and delete: int* p = new int[n]; p[0] = n; x[0] = p[n - 1]; delete[] p; void* q = malloc(n); free(q);
+virtual functions: struct A { __device__ virtual int f() const { return 1; } }; struct B : A { int v; __device__ int f() const override { return v; } }; B b; b.v = n; const A& a = b; x[0] = a.f();
+"""),
     _simple(
         "recursion and pointers",
         "x[0] = depth(n); int (*f)(int) = depth; if (n > 3) f = other; x[1] = f(n);",
@@ -373,23 +307,10 @@ __vadd2(u[1],u[2]) __vabsdiffu4(u[1],u[2]) __dp4a(n,3,n) __funnelshift_l(n,u[1],
 __match_any_sync(~0u,n) __activemask() __nv_bfloat162float_like(n) __double2half(d[1]) __half_as_short(__half(x[1]))"""
 
 _OF_ONE_TYPE = ("x[1], x[2])", "d[1], d[2])", "n, 3)")
-_NOT_OF_STD = (
-    "cospi",
-    "cyl",
-    "erfcinv",
-    "erfcx",
-    "erfinv",
-    "exp10",
-    "j0",
-    "j1",
-    "normcdf",
-    "rcbrt",
-    "rsqrt",
-    "sinpi",
-    "y0",
-    "y1",
-    "rhypot",
-)
+_NOT_OF_STD = split(r"""
+    cospi   cyl   erfcinv   erfcx   erfinv   exp10   j0   j1   normcdf   rcbrt   rsqrt   sinpi   y0   y1
+    rhypot
+""")
 FUNCTIONS = (
     *(f"{prefix}{name}({x})" for name in _ONE.split() for x in ("x[1]", "d[1]") for prefix in ("", "std::")),
     *(f"{name}({x})" for name in _ONE.split() for x in ("n", "u[1]") if not name.startswith(("abs", *_NOT_OF_STD))),
@@ -402,24 +323,11 @@ FUNCTIONS = (
     ),
     *(f"{name}({x}[1], {x}[2], {x}[3])" for name in _THREE.split() for x in "xd"),
     *(_INTRINSICS.split()),
-    *(
-        "sincos(d[1], d + 2, d + 3)",
-        "sincosf(x[1], x + 2, x + 3)",
-        "sincospi(d[1], d + 2, d + 3)",
-        "frexp(x[1], &n)",
-        "ldexp(d[1], n)",
-        "modf(d[1], d + 2)",
-    ),
-    *(
-        "scalbn(x[1], n)",
-        "scalbln(d[1], 3l)",
-        "jn(n, d[1])",
-        "ynf(n, x[1])",
-        "norm(n, d)",
-        "norm4df(x[1], x[2], x[3], x[4])",
-        "remquo(d[1], d[2], &n)",
-        'nan("")',
-    ),
+    *split(r"""
+    sincos(d[1], d + 2, d + 3)   sincosf(x[1], x + 2, x + 3)   sincospi(d[1], d + 2, d + 3)   frexp(x[1], &n)
+    ldexp(d[1], n)   modf(d[1], d + 2)   scalbn(x[1], n)   scalbln(d[1], 3l)   jn(n, d[1])   ynf(n, x[1])
+    norm(n, d)   norm4df(x[1], x[2], x[3], x[4])   remquo(d[1], d[2], &n)   nan("")
+"""),
 )
 """Calls of functions on the device, with a kernel's arguments."""
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
+
+
+def split(text: str) -> tuple[str, ...]:
+    """What stands in the lines of a text, three spaces apart."""
+    return tuple(filter(None, re.split(r"\s{3,}|\n", text)))
+
 
 INCLUDES = """#include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -32,39 +39,38 @@ template <typename A, typename B> struct Both { [[no_unique_address]] A a; [[no_
 }
 """
 
-SCALARS = (
-    *("bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int", "unsigned", "long"),
-    *("unsigned long", "long long", "unsigned long long", "float", "double", "wchar_t", "char8_t", "char16_t"),
-    *("char32_t", "__int128", "unsigned __int128", "void*", "const int*", "std::nullptr_t", "std::size_t"),
-    *("std::int8_t", "std::uint_fast16_t", "std::intmax_t", "std::ptrdiff_t", "std::byte"),
-)
+SCALARS = split(r"""
+    bool   char   signed char   unsigned char   short   unsigned short   int   unsigned   long   unsigned long
+    long long   unsigned long long   float   double   wchar_t   char8_t   char16_t   char32_t   __int128
+    unsigned __int128   void*   const int*   std::nullptr_t   std::size_t   std::int8_t   std::uint_fast16_t
+    std::intmax_t   std::ptrdiff_t   std::byte
+""")
 CUDAS = (
     *(
         f"{kind}{count}"
         for kind in ("char", "uchar", "short", "int", "float", "longlong", "double")
         for count in "1234"
     ),
-    *("dim3", "uint3", "__half", "__half2", "__nv_bfloat16", "__nv_bfloat162", "__nv_fp8_e4m3", "__nv_fp8x4_e5m2"),
-    *("cudaStream_t", "cudaError_t", "cudaExtent", "cudaPos"),
+    *split(r"""
+    dim3   uint3   __half   __half2   __nv_bfloat16   __nv_bfloat162   __nv_fp8_e4m3   __nv_fp8x4_e5m2
+    cudaStream_t   cudaError_t   cudaExtent   cudaPos
+"""),
 )
-NAMED = (
-    *("types::Empty", "types::Third", "types::Small", "types::Plain", "types::Wide", "types::Mixed", "types::Base"),
-    *("types::Many<char, 3>", "types::Many<double, 2>", "types::Many<types::Empty, 2>"),
-    *(
-        "types::Both<types::Empty, int>",
-        "types::Both<types::Empty, types::Empty>",
-        "types::Both<types::Empty, types::Other>",
-    ),
-    *("types::Both<types::Base, char>", "types::Many<types::Both<types::Third, short>, 5>"),
-    *("int types::Base::*", "int (types::Base::*)(int)", "void (*)(int)"),
-)
-STANDARD = (
-    *("std::pair<int, char>", "std::pair<char, double>", "std::pair<types::Empty, int>", "std::tuple<>"),
-    *("std::tuple<int>", "std::tuple<char, double, short>", "std::tuple<types::Empty, int, types::Other>"),
-    *("std::tuple<types::Empty, types::Empty>", "std::optional<int>", "std::optional<char>", "std::optional<double>"),
-    *("std::array<float, 5>", "std::array<types::Empty, 3>", "std::array<int, 0>", "std::complex<float>"),
-    *("std::complex<double>", "std::optional<std::pair<int, char>>", "std::tuple<std::array<char, 3>, float4>"),
-)
+NAMED = split(r"""
+    types::Empty   types::Third   types::Small   types::Plain   types::Wide   types::Mixed   types::Base
+    types::Many<char, 3>   types::Many<double, 2>   types::Many<types::Empty, 2>
+    types::Both<types::Empty, int>   types::Both<types::Empty, types::Empty>
+    types::Both<types::Empty, types::Other>   types::Both<types::Base, char>
+    types::Many<types::Both<types::Third, short>, 5>   int types::Base::*   int (types::Base::*)(int)
+    void (*)(int)
+""")
+STANDARD = split(r"""
+    std::pair<int, char>   std::pair<char, double>   std::pair<types::Empty, int>   std::tuple<>
+    std::tuple<int>   std::tuple<char, double, short>   std::tuple<types::Empty, int, types::Other>
+    std::tuple<types::Empty, types::Empty>   std::optional<int>   std::optional<char>   std::optional<double>
+    std::array<float, 5>   std::array<types::Empty, 3>   std::array<int, 0>   std::complex<float>
+    std::complex<double>   std::optional<std::pair<int, char>>   std::tuple<std::array<char, 3>, float4>
+""")
 TYPES = (*SCALARS, *CUDAS, *NAMED, *STANDARD)
 """Types that a kernel's parameter can have and that a member can have."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from both import VALUES, Compared, Refused, build_both, compare_host
+from both import VALUES, Compared, InternalError, Refused, build_both, compare_host, places_of
 from cubins import kernels_of
 from structs import INCLUDES, TYPES, Struct, definitions, draw_many
 
@@ -65,9 +66,30 @@ def _text(types: Sequence[str], structs: list[Struct]) -> str:
     return "\n".join([*parts, f"{visible} {VALUES}() {{}}"])
 
 
-def _compare(types: Sequence[str], structs: list[Struct], folder: Path) -> Compared:
+def _without_the_struct_of(error: InternalError, types: Sequence[str], structs: list[Struct]) -> list[Struct]:
+    """The structs without the one at the line that an error names, and without those that contain it."""
+    lines = _text(types, structs).splitlines()[: places_of(str(error))[0][0] + 1]
+    heads = (re.match(r"(?:struct|union) .*?\b(S\d+)\b", line) for line in reversed(lines))
+    lost = [next(head[1] for head in heads if head is not None)]
+    for each in structs:
+        if re.search(rf"\b(?:{'|'.join(lost)})\b", each.definition) and each.name not in lost:
+            lost.append(each.name)
+    return [each for each in structs if each.name not in lost]
+
+
+def _compare(types: Sequence[str], structs: list[Struct], folder: Path, most_lost: int = 2) -> Compared:
+    """Compare the layouts of types.
+
+    Args:
+        most_lost: how many structs are dropped because nvcc has an internal error for them.
+    """
     try:
         pair = build_both(_text(types, structs), folder)
+    except InternalError as error:
+        assert most_lost > 0, f"nvcc has internal errors for too many structs: {error}"
+        left = _without_the_struct_of(error, types, structs)
+        gone = re.compile("|".join(rf"\b{each.name}\b" for each in structs if each not in left))
+        return _compare([each for each in types if not gone.search(each)], left, folder, most_lost - 1)
     except Refused as error:
         return Compared(0, [], [f"all: {str(error)[:1000]}"], [])
     found = [
@@ -104,7 +126,7 @@ def test_the_host_has_members_where_nvcc_puts_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(31, 39))  # nvcc 13.0 ends with an internal error for a struct of seed 30
+@pytest.mark.parametrize("seed", range(30, 38))  # nvcc 13.0 has an internal error for a struct of seed 30
 def test_parameters_of_random_types_lie_where_nvcc_puts_them(seed: int, tmp_path: Path) -> None:
     structs = draw_many(seed, count=80)
     names = [each.name for each in structs]

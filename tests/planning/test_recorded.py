@@ -84,16 +84,11 @@ def test_a_value_that_no_line_can_hold_is_recorded_as_its_spec(project: Path, fi
     "line",
     [
         "{",
-        "[]",
-        "7",
         '{"target": "cpu", "archs": []}',
         '{"target": "gpu", "archs": [], "op": "a:b"}',
         '{"target": "cuda", "archs": [], "op": "a:b"}',
         '{"target": "cpu", "archs": [], "op": "a:b", "values": {"dtype": {"dtype": "nn"}}}',
-        '{"target": "cpu", "archs": [], "op": "a:b", "values": {"n": [1]}}',
         '{"target": "cpu", "archs": [], "spec": {"name": "op"}}',
-        "[" * 100_000,
-        '{"target": "cpu", "archs": [], "op": "a:b", "values": {"n": ' + '{"tuple": [' * 900 + "]}" * 900 + "}}",
     ],
     ids=lambda line: line[:60],
 )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kjit.errors import UsageError
-from kjit.projects.op_names import MAX_OP_LENGTH, camel, check_op_name, op_problem
+from kjit.projects.op_names import MAX_OP_LENGTH, check_op_name, op_problem
 
 
 def suggested(hint: str) -> str:
@@ -24,7 +24,6 @@ def test_ordinary_names_are_accepted(name: str) -> None:
     ("name", "reason"),
     [
         ("../x", "is a path"),
-        ("..", "is a path"),
         ("", "is empty"),
         ("a b", "a space"),
         ("a-b", "'-' in it"),
@@ -34,22 +33,13 @@ def test_ordinary_names_are_accepted(name: str) -> None:
         ("a__b", "two underscores"),
         ("Scale", "capital letters"),
         ("class", "keyword of Python"),
-        ("lambda", "keyword of Python"),
         ("int", "keyword of C\\+\\+"),
-        ("xor", "keyword of C\\+\\+"),
         ("print", "builtin of Python"),
         ("l", "looks like the digit 1"),
         ("torch", "would hide a name"),
-        ("device", "would hide a name"),
-        ("reference", "would hide a name"),
         ("tensor_view", "would hide TensorView"),
         ("test_scale", "pytest and packaging"),
         ("conftest", "pytest and packaging"),
-        ("setup_module", "pytest and packaging"),
-        ("teardown_function", "pytest and packaging"),
-        ("pytest_generate_tests", "pytest and packaging"),
-        ("pytestmark", "pytest and packaging"),
-        ("collect_ignore", "pytest and packaging"),
         ("x" * 33, "33 characters"),
     ],
 )
@@ -66,11 +56,6 @@ def test_the_suggested_name_would_do(name: str) -> None:
     else:
         assert name.isidentifier()
         assert len(name) <= MAX_OP_LENGTH
-
-
-@pytest.mark.parametrize(("op", "type_name"), [("rms_norm", "RmsNorm"), ("bump_", "Bump"), ("x2y", "X2y")])
-def test_the_cpp_type_is_the_name_in_camel_case(op: str, type_name: str) -> None:
-    assert camel(op) == type_name
 
 
 @pytest.mark.parametrize(

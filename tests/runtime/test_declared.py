@@ -29,9 +29,6 @@ class TestProduct:
             {"a": 2, "b": "y"},
         )
 
-    def test_products_are_joined_with_plus(self) -> None:
-        assert kjit.product(a=[1]) + kjit.product(a=[2]) == ({"a": 1}, {"a": 2})
-
     @pytest.mark.parametrize("value", ["fp32", 4, torch.float32])
     def test_one_value_where_a_list_belongs_is_refused(self, value: object) -> None:
         with pytest.raises(UsageError, match="product: a must be a list of values"):
@@ -61,14 +58,6 @@ class TestDeclaration:
         variants = _op.variants(targets)
         assert [variant.label for variant in variants] == ["op<True> cuda:sm_90a", "op<True> cpu", "op<False> cpu"]
         assert all(variant.spec.kinds == (variant.target.kind,) for variant in variants)
-
-    def test_variants_that_make_the_same_spec_are_one(self, tmp_path: Path) -> None:
-        @kjit.module(variants=kjit.product(n=[1, 2]))
-        def _op(n: int) -> Spec:
-            del n
-            return Spec("op", cpp_files=[tmp_path / "op.cpp"])
-
-        assert len(_op.specs()) == 1
 
     @pytest.mark.parametrize("variants", [[()], [1], {"n": 1}, [None]])
     def test_what_is_no_dict_of_parameters_is_no_variant(self, variants: Any) -> None:
@@ -128,9 +117,6 @@ class TestExports:
             self.declare(self.More, "run").specs()
         assert error.value.hint == "the Spec exports: run"
 
-    def test_a_source_that_exports_for_itself_is_not_asked(self) -> None:
-        assert len(self.declare(self.Exports).specs()) == 1
-
     def test_a_loaded_module_has_the_exports_and_nothing_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
         class Loaded:
             def get_function(self, name: str) -> str:
@@ -140,10 +126,6 @@ class TestExports:
         module = self.declare(self.More, "run", "count")(device="cpu")
         assert vars(module) == {"run": "the function run", "count": "the function count"}
         assert repr(module) == "<kjit module with run, count>"
-
-    def test_what_is_no_class_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="exports= must be a class with a method for each export, not 'run'"):
-            self.declare("run")
 
 
 class TestCalls:
@@ -243,15 +225,6 @@ class TestCalls:
             _op(value, device="cpu")
         assert [variant.label for variant in loaded] == ["op<3> cpu", "op<4> cpu", "op<1> cpu"]
 
-    def test_without_a_device_the_only_source_is_taken(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
-        op(1)
-        assert [variant.target for variant in loaded] == [Target.cpu()]
-
-    @pytest.mark.usefixtures("loaded")
-    def test_a_device_without_a_source_names_the_op_and_its_sources(self, op: kjit.DeclaredModule) -> None:
-        with pytest.raises(UsageError, match=r"op 'op' was called for device 'cuda:0'.*\(op.cpp\)"):
-            op(1, device="cuda:0")
-
     def test_cache_clear_loads_again(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
         op(1, device="cpu")
         op.cache_clear()
@@ -271,16 +244,6 @@ class TestCalls:
                 op(1, device="cpu")
         op(1, device="cpu")
         assert len(loaded) == 1
-
-
-@pytest.mark.usefixtures("cache_dir")
-def test_a_declared_op_is_compiled_loaded_and_called(tmp_path: Path, answer_op: WriteOp) -> None:
-    @kjit.module(variants=kjit.product(n=[1, 2]))
-    def _answer(n: int) -> Spec:
-        return answer_op(tmp_path, "answer", n, str(n))
-
-    assert _answer(1, device="cpu").answer() == 1
-    assert _answer(2, device=torch.device("cpu")).answer() == 2
 
 
 @pytest.mark.usefixtures("cache_dir")

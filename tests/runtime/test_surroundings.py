@@ -102,6 +102,24 @@ def test_what_the_locale_cannot_print_is_escaped(tmp_path: Path) -> None:
     assert done.stdout == f"{tmp_path}/gr\\udcc3\\udcbcn\n".encode()
 
 
+@pytest.mark.parametrize("before", ["add_constant(x)", "x * 2"])
+def test_a_forked_child_does_not_wait_for_openmp_threads_of_its_parent(before: str, forked: Forks) -> None:
+    done = forked.run(f"""
+import os, signal, torch
+from kjit.ops.add_constant import add_constant
+torch.set_num_threads(2)
+x = torch.ones(1 << 22)
+add_constant(x[:1])
+{before}
+child = os.fork()
+signal.alarm(60)  # else a child that hangs would do so for ever
+print(int(add_constant(x).sum()) // x.numel(), flush=True)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+""")
+    assert (done.stdout, done.stderr) == ("2\n2\n", "")
+
+
 @pytest.mark.parametrize("command", [["cache", "path"], ["--help"]])
 def test_output_that_cannot_be_written_is_one_error(command: list[str]) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:

@@ -185,8 +185,3 @@ def test_an_op_without_a_source_for_the_device_is_reported(tmp_path: Path, monke
 def test_what_is_no_op_is_refused(given: Any, message: str) -> None:
     with pytest.raises(kjit.UsageError, match=message):
         kjit.warm(given)
-
-
-def test_a_folder_without_an_index_is_no_bundle(tmp_path: Path) -> None:
-    with pytest.raises(kjit.UsageError, match=r"is not a bundle: it has no index\.json"):
-        kjit.warm(bundle=tmp_path)

@@ -23,12 +23,23 @@ void launch(void (*kernel)(Parameters...), TensorView out, int blocks, int threa
   host::LaunchKernel(blocks, threads, gpu.unwrap(), smem)(kernel, parameters...);
 }
 
-int size_of(TensorView out) {
+inline int size_of(TensorView out) {
   return static_cast<int>(out.size(0));
 }
-float* data_of(TensorView out) {
+inline float* data_of(TensorView out) {
   return static_cast<float*>(out.data_ptr());
 }
+
+/// A case, by whether its kernel is right.
+#define PAIR(name, kernel, ...)                               \
+  template <bool kIsRight>                                    \
+  void name(TensorView out) {                                 \
+    launch(kernel<kIsRight>, out __VA_OPT__(, ) __VA_ARGS__); \
+  }
+#define CASE(name, kernel, ...)                     \
+  void name(TensorView out) {                       \
+    launch(kernel, out __VA_OPT__(, ) __VA_ARGS__); \
+  }
 
 // One element too many.
 template <bool kIsRight>
@@ -38,10 +49,7 @@ __global__ void fill(float* out, int n) {
     out[i] = 1.0f;  // MISTAKE: past_the_end
   }
 }
-template <bool kIsRight>
-void past_the_end(TensorView out) {
-  launch(fill<kIsRight>, out, size_of(out) / 32 + 1, 32, 0, data_of(out), size_of(out));
-}
+PAIR(past_the_end, fill, size_of(out) / 32 + 1, 32, 0, data_of(out), size_of(out))
 
 // Reads the previous element; the first thread has none.
 template <bool kIsRight>
@@ -53,10 +61,7 @@ __global__ void shift(float* out, int n) {
   __syncwarp();
   out[i] = before;
 }
-template <bool kIsRight>
-void negative_index(TensorView out) {
-  launch(shift<kIsRight>, out, 1, 32, 0, data_of(out), size_of(out));
-}
+PAIR(negative_index, shift, 1, 32, 0, data_of(out), size_of(out))
 
 // Vectors of four from the second element on.
 template <bool kIsRight>
@@ -66,28 +71,19 @@ __global__ void fill_fours(float* out) {
   four.fill(1.0f);
   four.store(from, threadIdx.x);  // MISTAKE: misaligned
 }
-template <bool kIsRight>
-void misaligned(TensorView out) {
-  launch(fill_fours<kIsRight>, out, 1, size_of(out) / 4 - 1, 0, data_of(out));
-}
+PAIR(misaligned, fill_fours, 1, size_of(out) / 4 - 1, 0, data_of(out))
 
 template <bool kIsRight>
 __global__ void store_through(float* out) {
   if (threadIdx.x == 3) out[threadIdx.x] = 1.0f;  // MISTAKE: null_pointer
 }
-template <bool kIsRight>
-void null_pointer(TensorView out) {
-  launch(store_through<kIsRight>, out, 1, 32, 0, kIsRight ? data_of(out) : nullptr);
-}
+PAIR(null_pointer, store_through, 1, 32, 0, kIsRight ? data_of(out) : nullptr)
 
 template <bool kIsRight>
 __global__ void store_far_away(float* out) {
   out[threadIdx.x] = 1.0f;  // MISTAKE: wild_pointer
 }
-template <bool kIsRight>
-void wild_pointer(TensorView out) {
-  launch(store_far_away<kIsRight>, out, 1, 32, 0, kIsRight ? data_of(out) : reinterpret_cast<float*>(0x123456789000));
-}
+PAIR(wild_pointer, store_far_away, 1, 32, 0, kIsRight ? data_of(out) : reinterpret_cast<float*>(0x123456789000))
 
 template <bool kIsRight>
 __global__ void stage_dynamic(float* out) {
@@ -114,10 +110,7 @@ __global__ void stage_static(float* out) {
   __syncwarp();
   out[threadIdx.x] = row[threadIdx.x ^ 1] + other[threadIdx.x ^ 1];
 }
-template <bool kIsRight>
-void past_static_shared(TensorView out) {
-  launch(stage_static<kIsRight>, out, 1, 64, 0, data_of(out));
-}
+PAIR(past_static_shared, stage_static, 1, 64, 0, data_of(out))
 
 template <bool kIsRight>
 __global__ void copy_rows(float* out, int row) {
@@ -126,10 +119,7 @@ __global__ void copy_rows(float* out, int row) {
   __syncwarp();
   if (threadIdx.x < 3) memcpy(out + threadIdx.x * row, staged, 10 * sizeof(float));  // MISTAKE: past_the_end_at_once
 }
-template <bool kIsRight>
-void past_the_end_at_once(TensorView out) {
-  launch(copy_rows<kIsRight>, out, 1, 32, 0, data_of(out), kIsRight ? 10 : 11);
-}
+PAIR(past_the_end_at_once, copy_rows, 1, 32, 0, data_of(out), kIsRight ? 10 : 11)
 
 // Half of the tile is written, and all of it is read.
 template <bool kIsRight>
@@ -139,10 +129,7 @@ __global__ void half_written(float* out) {
   __syncthreads();
   out[threadIdx.x] = tile[threadIdx.x];  // MISTAKE: unwritten
 }
-template <bool kIsRight>
-void unwritten(TensorView out) {
-  launch(half_written<kIsRight>, out, 2, 64, 0, data_of(out));
-}
+PAIR(unwritten, half_written, 2, 64, 0, data_of(out))
 
 template <bool kIsRight>
 __global__ void reverse(float* out) {
@@ -151,10 +138,7 @@ __global__ void reverse(float* out) {
   if constexpr (kIsRight) __syncthreads();
   if (threadIdx.x >= 32) out[threadIdx.x] = tile[63 - threadIdx.x];  // MISTAKE: race
 }
-template <bool kIsRight>
-void race(TensorView out) {
-  launch(reverse<kIsRight>, out, 1, 64, 0, data_of(out));
-}
+PAIR(race, reverse, 1, 64, 0, data_of(out))
 
 // The tile is reused without a barrier after the last read.
 template <bool kIsRight>
@@ -169,10 +153,7 @@ __global__ void use_again(float* out) {
   }
   out[threadIdx.x] = sum;
 }
-template <bool kIsRight>
-void race_with_read(TensorView out) {
-  launch(use_again<kIsRight>, out, 1, 64, 0, data_of(out));
-}
+PAIR(race_with_read, use_again, 1, 64, 0, data_of(out))
 
 // All threads write the flag; it needs atomics.
 template <bool kIsRight>
@@ -188,10 +169,7 @@ __global__ void raise(float* out) {
   __syncthreads();
   out[threadIdx.x] = static_cast<float>(flag);
 }
-template <bool kIsRight>
-void race_of_writes(TensorView out) {
-  launch(raise<kIsRight>, out, 1, 64, 0, data_of(out));
-}
+PAIR(race_of_writes, raise, 1, 64, 0, data_of(out))
 
 // Lanes exchange through shared memory.
 template <bool kIsRight>
@@ -201,10 +179,7 @@ __global__ void exchange(float* out) {
   if constexpr (kIsRight) __syncwarp();
   out[threadIdx.x] = lanes[threadIdx.x ^ 1];  // MISTAKE: race_in_warp
 }
-template <bool kIsRight>
-void race_in_warp(TensorView out) {
-  launch(exchange<kIsRight>, out, 1, 64, 0, data_of(out));
-}
+PAIR(race_in_warp, exchange, 1, 64, 0, data_of(out))
 
 // A warp-level barrier orders nothing between warps.
 template <bool kIsRight>
@@ -218,10 +193,7 @@ __global__ void exchange_between_warps(float* out) {
   }
   out[threadIdx.x] = lanes[threadIdx.x ^ 32];  // MISTAKE: race_between_warps
 }
-template <bool kIsRight>
-void race_between_warps(TensorView out) {
-  launch(exchange_between_warps<kIsRight>, out, 1, 64, 0, data_of(out));
-}
+PAIR(race_between_warps, exchange_between_warps, 1, 64, 0, data_of(out))
 
 __global__ void half_waits(float* out) {
   __shared__ float first;
@@ -230,9 +202,7 @@ __global__ void half_waits(float* out) {
   __syncthreads();
   out[threadIdx.x] = first + 1.0f;
 }
-void correct_early_end(TensorView out) {
-  launch(half_waits, out, 1, 64, 0, data_of(out));
-}
+CASE(correct_early_end, half_waits, 1, 64, 0, data_of(out))
 
 // Half of the warp has exited.
 template <bool kIsRight>
@@ -241,10 +211,7 @@ __global__ void sum_of_half(float* out) {
   const float other = __shfl_down_sync(0xffffffff, 1.0f, 8);  // MISTAKE: exited_lane
   out[threadIdx.x] = other;
 }
-template <bool kIsRight>
-void exited_lane(TensorView out) {
-  launch(sum_of_half<kIsRight>, out, 1, 32, 0, data_of(out));
-}
+PAIR(exited_lane, sum_of_half, 1, 32, 0, data_of(out))
 
 // Neighbours exchange through global memory.
 template <bool kIsRight>
@@ -255,10 +222,7 @@ __global__ void exchange_globally(float* out) {
   __syncthreads();
   out[threadIdx.x] = other;
 }
-template <bool kIsRight>
-void global_race(TensorView out) {
-  launch(exchange_globally<kIsRight>, out, 1, 64, 0, data_of(out));
-}
+PAIR(global_race, exchange_globally, 1, 64, 0, data_of(out))
 
 // The tile of the next block begins one element too early.
 template <bool kIsRight>
@@ -266,10 +230,7 @@ __global__ void overlap(float* out) {
   const unsigned first = blockIdx.x * (kIsRight ? 32 : 31);
   out[first + threadIdx.x] = static_cast<float>(threadIdx.x) + 1.0f;  // MISTAKE: race_of_blocks
 }
-template <bool kIsRight>
-void race_of_blocks(TensorView out) {
-  launch(overlap<kIsRight>, out, 3, 32, 0, data_of(out));
-}
+PAIR(race_of_blocks, overlap, 3, 32, 0, data_of(out))
 
 // One block reads what another one writes.
 template <bool kIsRight>
@@ -279,10 +240,7 @@ __global__ void shift_in_place(float* out) {
   __syncthreads();
   out[i] = next + 1.0f;
 }
-template <bool kIsRight>
-void shift_of_blocks(TensorView out) {
-  launch(shift_in_place<kIsRight>, out, 3, 32, 0, data_of(out));
-}
+PAIR(shift_of_blocks, shift_in_place, 3, 32, 0, data_of(out))
 
 // A sum to which most threads add atomically.
 template <bool kIsRight>
@@ -293,10 +251,7 @@ __global__ void add_up(float* out) {
     *out = 7.5f;  // MISTAKE: mixed_accesses
   }
 }
-template <bool kIsRight>
-void mixed_accesses(TensorView out) {
-  launch(add_up<kIsRight>, out, 4, 32, 0, data_of(out));
-}
+PAIR(mixed_accesses, add_up, 4, 32, 0, data_of(out))
 
 // Correct kernels that a checker could report.
 
@@ -315,9 +270,7 @@ __global__ void sum_in_last_block(float* out) {
   out[0] = sum;
   arrived = 0;
 }
-void correct_last_block(TensorView out) {
-  launch(sum_in_last_block, out, 3, 32, 0, data_of(out));
-}
+CASE(correct_last_block, sum_in_last_block, 3, 32, 0, data_of(out))
 
 /// All threads that find something write the same value, and update a maximum as in the programming guide.
 __global__ void find_something(float* out) {
@@ -332,9 +285,7 @@ __global__ void find_something(float* out) {
   } while (assumed != old);
   atomicAdd(out + 2, 1.0f);
 }
-void correct_same_value(TensorView out) {
-  launch(find_something, out, 4, 32, 0, data_of(out));
-}
+CASE(correct_same_value, find_something, 4, 32, 0, data_of(out))
 
 /// Warps pass work on through a non-atomic flag in global memory.
 __global__ void hand_on(float* out) {
@@ -348,9 +299,7 @@ __global__ void hand_on(float* out) {
   __threadfence();
   if (warp == 1) out[1 + lane] += 2.0f;
 }
-void correct_flag(TensorView out) {
-  launch(hand_on, out, 1, 64, 0, data_of(out));
-}
+CASE(correct_flag, hand_on, 1, 64, 0, data_of(out))
 
 /// Threads without work of their own read the last element, which its owner writes.
 __global__ void read_in_vain(float* out, int n) {
@@ -359,9 +308,7 @@ __global__ void read_in_vain(float* out, int n) {
   const float sum = value + __shfl_xor_sync(0xffffffff, value, 1);
   if (i < n) out[i] = sum + 1.0f;
 }
-void correct_in_vain(TensorView out) {
-  launch(read_in_vain, out, 4, 32, 0, data_of(out), 57);
-}
+CASE(correct_in_vain, read_in_vain, 4, 32, 0, data_of(out), 57)
 
 /// Bytes of a word have different owners, and so have rows that all blocks read.
 __global__ void write_bytes(float* out) {
@@ -370,9 +317,7 @@ __global__ void write_bytes(float* out) {
   if (threadIdx.x > 0) return;
   out[32 + blockIdx.x] += out[100] + out[101] + 1.0f;
 }
-void correct_bytes(TensorView out) {
-  launch(write_bytes, out, 5, 21, 0, data_of(out));
-}
+CASE(correct_bytes, write_bytes, 5, 21, 0, data_of(out))
 
 __constant__ float table[4] = {1, 2, 3, 4};
 
@@ -381,9 +326,7 @@ __global__ void locals_and_constants(float* out, int n) {
   for (int i = 0; i < 8; ++i) local[i] = table[(i + n) % 4];
   out[threadIdx.x] = local[threadIdx.x % 8];
 }
-void correct_locals(TensorView out) {
-  launch(locals_and_constants, out, 2, 32, 0, data_of(out), size_of(out));
-}
+CASE(correct_locals, locals_and_constants, 2, 32, 0, data_of(out), size_of(out))
 
 __global__ void histogram(float* out) {
   __shared__ unsigned counts[8];
@@ -393,9 +336,7 @@ __global__ void histogram(float* out) {
   __syncthreads();
   out[threadIdx.x] = static_cast<float>(counts[threadIdx.x % 8]);
 }
-void correct_atomics(TensorView out) {
-  launch(histogram, out, 2, 64, 0, data_of(out));
-}
+CASE(correct_atomics, histogram, 2, 64, 0, data_of(out))
 
 /// A producer warp and a consumer warp.
 __global__ void make_and_take(float* out) {
@@ -418,9 +359,7 @@ __global__ void make_and_take(float* out) {
   total += 1.0f;
   atomicExch(&lock, 0);
 }
-void correct_producer(TensorView out) {
-  launch(make_and_take, out, 2, 64, 0, data_of(out));
-}
+CASE(correct_producer, make_and_take, 2, 64, 0, data_of(out))
 
 __global__ void add_to_memory(float* memory, float* out) {
   memory[threadIdx.x] = 5.0f;
@@ -456,8 +395,6 @@ __global__ void ten_barriers(float* out, int n) {
   }
   if (i < static_cast<unsigned>(n)) out[i] = value;
 }
-void many_barriers(TensorView out) {
-  launch(ten_barriers, out, size_of(out) / 256, 256, 0, data_of(out), size_of(out));
-}
+CASE(many_barriers, ten_barriers, size_of(out) / 256, 256, 0, data_of(out), size_of(out))
 
 }  // namespace

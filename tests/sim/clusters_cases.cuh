@@ -21,6 +21,13 @@ void launch(void (*kernel)(P...), DLDevice device, Args... args) {
   host::LaunchKernel(8, kThreads, device, kThreads * sizeof(float)).enable_cluster(dim3(4))(kernel, args...);
 }
 
+/// A case, by whether its kernel is right.
+#define PAIR(name, kernel, ...)                                  \
+  template <bool kIsRight>                                       \
+  void name(DLDevice device) {                                   \
+    launch(kernel<kIsRight>, device __VA_OPT__(, ) __VA_ARGS__); \
+  }
+
 // The thread of one block waits at another barrier.
 template <bool kIsRight>
 __global__ void wait_for_others() {
@@ -30,10 +37,7 @@ __global__ void wait_for_others() {
     cg::this_cluster().sync();  // MISTAKE: in_vain
   }
 }
-template <bool kIsRight>
-void in_vain(DLDevice device) {
-  launch(wait_for_others<kIsRight>, device);
-}
+PAIR(in_vain, wait_for_others)
 
 // The same for a single block.
 template <bool kIsRight>
@@ -56,20 +60,14 @@ __global__ void arrive_again() {
   if (!kIsRight) cg::this_cluster().barrier_arrive();
   cg::this_cluster().barrier_wait();
 }
-template <bool kIsRight>
-void arrives_twice(DLDevice device) {
-  launch(arrive_again<kIsRight>, device);
-}
+PAIR(arrives_twice, arrive_again)
 
 template <bool kIsRight>
 __global__ void wait_at_once() {
   if (kIsRight) cg::this_cluster().barrier_arrive();
   cg::this_cluster().barrier_wait();
 }
-template <bool kIsRight>
-void waits_without_arrival(DLDevice device) {
-  launch(wait_at_once<kIsRight>, device);
-}
+PAIR(waits_without_arrival, wait_at_once)
 
 template <bool kIsRight>
 __global__ void ask_for_block() {
@@ -77,20 +75,14 @@ __global__ void ask_for_block() {
   float local = 0;
   cg::this_cluster().map_shared_rank(kIsRight ? &x : &local, 3);
 }
-template <bool kIsRight>
-void not_shared(DLDevice device) {
-  launch(ask_for_block<kIsRight>, device);
-}
+PAIR(not_shared, ask_for_block)
 
 template <bool kIsRight>
 __global__ void ask_for_rank() {
   __shared__ float x;
   cg::this_cluster().map_shared_rank(&x, kIsRight ? 3 : 4);
 }
-template <bool kIsRight>
-void no_such_rank(DLDevice device) {
-  launch(ask_for_rank<kIsRight>, device);
-}
+PAIR(no_such_rank, ask_for_rank)
 
 // Mistakes that only check mode finds.
 
@@ -103,10 +95,7 @@ __global__ void read_early() {
   if (theirs[threadIdx.x] != 1.0f) __trap();  // MISTAKE: not_begun
   cg::this_cluster().sync();
 }
-template <bool kIsRight>
-void not_begun(DLDevice device) {
-  launch(read_early<kIsRight>, device);
-}
+PAIR(not_begun, read_early)
 
 // Block 0 reads shared memory of block 1, which has exited; in the simulator a wait keeps it resident until then.
 template <bool kIsRight>
@@ -140,10 +129,7 @@ __global__ void write_past_static() {
   }
   cg::this_cluster().sync();
 }
-template <bool kIsRight>
-void past_static(DLDevice device) {
-  launch(write_past_static<kIsRight>, device);
-}
+PAIR(past_static, write_past_static)
 
 template <bool kIsRight>
 __global__ void write_past_dynamic() {
@@ -154,10 +140,7 @@ __global__ void write_past_dynamic() {
   }
   cg::this_cluster().sync();
 }
-template <bool kIsRight>
-void past_dynamic(DLDevice device) {
-  launch(write_past_dynamic<kIsRight>, device);
-}
+PAIR(past_dynamic, write_past_dynamic)
 
 // A block reads values of which another block has written all, or all but one.
 template <bool kIsRight>
@@ -169,10 +152,7 @@ __global__ void read_written() {
   cg::this_cluster().sync();
   if (z[threadIdx.x] > 2.0f) __trap();  // MISTAKE: unwritten
 }
-template <bool kIsRight>
-void unwritten(DLDevice device) {
-  launch(read_written<kIsRight>, device);
-}
+PAIR(unwritten, read_written)
 
 // The cluster barrier is a block barrier as well.
 template <bool kIsRight>
@@ -184,10 +164,7 @@ __global__ void reverse_in_block() {
   cg::this_cluster().barrier_wait();
   if (tile[kThreads - 1 - threadIdx.x] > 2.0f) __trap();  // MISTAKE: race
 }
-template <bool kIsRight>
-void race(DLDevice device) {
-  launch(reverse_in_block<kIsRight>, device);
-}
+PAIR(race, reverse_in_block)
 
 /// A launch of `grid` blocks in clusters, of a kernel that may or may not have large ones.
 __global__ void nothing() {}

@@ -171,16 +171,6 @@ void active(TensorView out) {
   LaunchKernel(1, 32, out.device())(active_kernel, data<unsigned>(out));
 }
 
-/// Shuffles of half types, doubles and 64-bit integers.
-template <typename T>
-__global__ void shuffle_kernel(T* out, const T* in) {
-  out[threadIdx.x] = __shfl_xor_sync(0xffffffff, in[threadIdx.x], 1);
-}
-template <typename T>
-void shuffle(TensorView out, TensorView in) {
-  LaunchKernel(1, 32, out.device())(shuffle_kernel<T>, data<T>(out), data<const T>(in));
-}
-
 // Cooperative groups. `out` is [blocks][threads].
 __global__ void tiles_kernel(int* out) {
   const auto block = cg::this_thread_block();
@@ -326,33 +316,6 @@ void fused(TensorView out, TensorView a, TensorView b, TensorView c) {
                                              data<const T>(c));
 }
 
-/// Inline PTX that the simulator supports. `out` is [32][8], `in` [32][4], both of 32-bit words.
-__global__ void ptx_kernel(unsigned* out, const unsigned* in) {
-  __shared__ alignas(16) unsigned staged[32][4];
-  const unsigned lane = threadIdx.x;
-  unsigned a, b, c, d, results[8];
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
-               : "l"(in + 4 * lane));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 16;\n" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(staged[lane]))),
-               "l"(in + 4 * lane)
-               : "memory");
-  asm volatile("cp.async.commit_group;\n cp.async.wait_group 0;" ::: "memory");
-  __syncwarp();
-  asm("prmt.b32 %0, %1, %2, 0x7520;" : "=r"(results[0]) : "r"(a), "r"(b));
-  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(results[1]) : "r"(a), "r"(b), "r"(c));
-  asm volatile("redux.sync.add.u32 %0, %1, %2;" : "=r"(results[2]) : "r"(a), "r"(0xffffffffu));
-  asm volatile("redux.sync.min.s32 %0, %1, %2;" : "=r"(results[3]) : "r"(b), "r"(0xffffffffu));
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(results[4]) : "f"(__uint_as_float(c)), "f"(__uint_as_float(d)));
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(results[5]) : "r"(c), "r"(d), "r"(a));
-  results[6] = staged[lane ^ 1][3];
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("st.global.cs.v2.b32 [%0], {%1, %2};" ::"l"(out + 8 * lane), "r"(results[0]), "r"(results[1])
-               : "memory");
-  for (int i = 2; i < 6; ++i) out[8 * lane + i] = results[i];
-  asm volatile("st.global.u32 [%0+24], %1;" ::"l"(out + 8 * lane), "r"(results[6]) : "memory");
-}
 /// A discarded branch is never compiled.
 template <bool kOnGpu>
 KJIT_DEVICE unsigned chosen() {
@@ -364,44 +327,21 @@ KJIT_DEVICE unsigned chosen() {
     return cuda::std::array{3u, cuda::maximum<unsigned>{}(7, 2)}[1];  // a host-compatible part of libcu++
   }
 }
-/// Conversions, special registers and an mbarrier. `out` is [32][8], `in` [32][2] of float.
-__global__ void ptx_narrow_kernel(unsigned* out, const float* in) {
-  __shared__ uint64_t bar;
-  const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(&bar));
-  unsigned lane, below, half, back, state_is;
-  unsigned short e4m3, e5m2, again;
+/// Named operands, special registers, a function of three bits. `out` is [32][3].
+__global__ void ptx_kernel(unsigned* out) {
+  unsigned lane, below, bits;
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
   asm("mov.u32 %[mask], %%lanemask_lt;" : [mask] "=r"(below));
-  const float a = in[2 * lane], b = in[2 * lane + 1];
-  asm("cvt.rn.f16x2.f32 %[out], %[a], %[b];" : [out] "=r"(half) : [b] "f"(b), [a] "f"(a));
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(e4m3) : "f"(a), "f"(b));
-  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(e5m2) : "f"(a), "f"(b));
-  asm("cvt.rn.satfinite.e4m3x2.f16x2 %0, %1;" : "=h"(again) : "r"(half));
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(back) : "h"(e4m3));
-  if (lane == 0) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(place), "r"(32));
-  __syncwarp();
-  if (lane == 0) {
-    uint64_t state;
-    asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(place) : "memory");
-    state_is = static_cast<unsigned>(state != 0);
-  } else {
-    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(place) : "memory");
-    state_is = 1;
-  }
-  asm volatile(
-      "{\n\t.reg .pred p;\n\t"
-      "WAIT_%=: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n\t"
-      "@!p bra WAIT_%=;\n\t}\n" ::"r"(place),
-      "r"(0)
-      : "memory");
-  const unsigned results[] = {half, e4m3, e5m2, again, back, below, state_is, chosen<false>()};
-  for (int i = 0; i < 8; ++i) out[8 * lane + i] = results[i];
+  asm("lop3.b32 %[out], %[a], %[b], %[c], 0xca;"
+      : [out] "=r"(bits)
+      : [c] "r"(0xaaaau), [b] "r"(0xf000u), [a] "r"(0xff00u));
+  unsigned* const to = out + 3 * lane;
+  to[0] = below;
+  to[1] = bits + lane;
+  to[2] = chosen<false>();
 }
-void ptx_narrow(TensorView out, TensorView in) {
-  LaunchKernel(1, 32, out.device())(ptx_narrow_kernel, data<unsigned>(out), data<const float>(in));
-}
-void ptx(TensorView out, TensorView in) {
-  LaunchKernel(1, 32, out.device())(ptx_kernel, data<unsigned>(out), data<const unsigned>(in));
+void ptx(TensorView out) {
+  LaunchKernel(1, 32, out.device())(ptx_kernel, data<unsigned>(out));
 }
 
 #if KJIT_SIM  // Errors that would break the CUDA context of a GPU.
@@ -467,13 +407,6 @@ __global__ void move_vector_kernel(void* out, const void* x) {
 }
 void move_vector(TensorView out, TensorView x) {
   LaunchKernel(1, 4, x.device())(move_vector_kernel, out.data_ptr(), x.data_ptr());
-}
-
-__global__ void throw_kernel() {
-  throw PanicError(Message() << "thrown on the device");
-}
-void throw_out(DLDevice device) {
-  LaunchKernel(1, 1, device)(throw_kernel);
 }
 
 __global__ void half_a_grid_kernel() {

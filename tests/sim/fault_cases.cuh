@@ -27,12 +27,17 @@ void launch(void (*kernel)(Parameters...), TensorView out, std::type_identity_t<
   host::TensorMatcher({size}).with_device<kDLCUDA>(gpu).with_dtype<fp32_t>().verify(out, "out");
   host::LaunchKernel(4, 32, gpu.unwrap())(kernel, parameters...);
 }
-float* data_of(TensorView out) {
+inline float* data_of(TensorView out) {
   return static_cast<float*>(out.data_ptr());
 }
-unsigned place() {
+inline unsigned place() {
   return blockIdx.x * blockDim.x + threadIdx.x;
 }
+
+#define CASE(name, kernel, ...)                     \
+  void name(TensorView out) {                       \
+    launch(kernel, out __VA_OPT__(, ) __VA_ARGS__); \
+  }
 
 /// A kernel to run after a fault: element i of 128 becomes i.
 __global__ void count(float* out) {
@@ -41,80 +46,56 @@ __global__ void count(float* out) {
   __syncthreads();
   out[place() ^ 1] = tile[threadIdx.x ^ 1];
 }
-void right(TensorView out) {
-  launch(count, out, data_of(out));
-}
+CASE(right, count, data_of(out))
 
 __global__ void store(float* out, float* where) {
   float* const to = is_chosen() ? where : out + place();
   *to = 1.0f;  // FAULT: null_pointer wild_pointer impossible_pointer read_only
 }
-void null_pointer(TensorView out) {
-  launch(store, out, data_of(out), nullptr);
-}
-void wild_pointer(TensorView out) {
-  launch(store, out, data_of(out), reinterpret_cast<float*>(0x123456789000));
-}
-void impossible_pointer(TensorView out) {
-  launch(store, out, data_of(out), reinterpret_cast<float*>(0xdead000000000000));
-}
-void read_only(TensorView out) {
-  launch(store, out, data_of(out), reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(&strtod) & ~3ull));
-}
+CASE(null_pointer, store, data_of(out), nullptr)
+CASE(wild_pointer, store, data_of(out), reinterpret_cast<float*>(0x123456789000))
+CASE(impossible_pointer, store, data_of(out), reinterpret_cast<float*>(0xdead000000000000))
+CASE(read_only, store, data_of(out), reinterpret_cast<float*>(reinterpret_cast<std::uintptr_t>(&strtod) & ~3ull))
 
 __global__ void load(float* out, const float* where) {
   const float* const from = is_chosen() ? where : out + place();
   out[place()] = from[1];  // FAULT: wild_read
 }
-void wild_read(TensorView out) {
-  launch(load, out, data_of(out), reinterpret_cast<const float*>(0x123456789000));
-}
+CASE(wild_read, load, data_of(out), reinterpret_cast<const float*>(0x123456789000))
 
 __global__ void copy(float* out, const float* where, int n) {
   const float* const from = is_chosen() ? where : out + place();
   memcpy(out + place(), from, static_cast<std::size_t>(n) * sizeof(float));  // FAULT: wild_copy
 }
-void wild_copy(TensorView out) {
-  launch(copy, out, data_of(out), reinterpret_cast<const float*>(0x123456789000), 1);
-}
+CASE(wild_copy, copy, data_of(out), reinterpret_cast<const float*>(0x123456789000), 1)
 
 __global__ void print(const char* text) {
   if (is_chosen()) printf("%s\n", text);  // FAULT: wild_text
 }
-void wild_text(TensorView out) {
-  launch(print, out, reinterpret_cast<const char*>(0x123456789000));
-}
+CASE(wild_text, print, reinterpret_cast<const char*>(0x123456789000))
 
 __global__ void call(float* out, void (*function)(float*)) {
   if (is_chosen()) function(out);  // FAULT: null_function
 }
-void null_function(TensorView out) {
-  launch(call, out, data_of(out), nullptr);
-}
+CASE(null_function, call, data_of(out), nullptr)
 
 __global__ void divide(float* out, int n) {
   const int by = is_chosen() ? n : 1;
   out[place()] = static_cast<float>(static_cast<int>(place()) / by);  // FAULT: division
 }
-void division(TensorView out) {
-  launch(divide, out, data_of(out), 0);
-}
+CASE(division, divide, data_of(out), 0)
 
 __global__ void give_up(float* out) {
   if (is_chosen()) abort();  // FAULT: aborted
   out[place()] = 1.0f;
 }
-void aborted(TensorView out) {
-  launch(give_up, out, data_of(out));
-}
+CASE(aborted, give_up, data_of(out))
 
 __global__ void terminate_in(float* out) {
   if (is_chosen()) std::terminate();  // FAULT: terminated
   out[place()] = 1.0f;
 }
-void terminated(TensorView out) {
-  launch(terminate_in, out, data_of(out));
-}
+CASE(terminated, terminate_in, data_of(out))
 
 template <int kBytes>
 __global__ void use_locals(float* out, int step) {  // FAULT: large_array
@@ -122,12 +103,8 @@ __global__ void use_locals(float* out, int step) {  // FAULT: large_array
   for (int i = 0; i < kBytes; i += step) local[i] = static_cast<char>(place());
   out[place()] = static_cast<float>(local[0] & 0x7f);
 }
-void large_array(TensorView out) {
-  launch(use_locals<(1 << 20)>, out, data_of(out), 64);
-}
-void right_array(TensorView out) {
-  launch(use_locals<(500 << 10)>, out, data_of(out), 64);
-}
+CASE(large_array, use_locals<(1 << 20)>, data_of(out), 64)
+CASE(right_array, use_locals<(500 << 10)>, data_of(out), 64)
 
 __device__ __attribute__((noinline)) float descend(float* out, int depth) {  // FAULT: recursion
   volatile float here[64];                                                   // FAULT: recursion
@@ -137,9 +114,7 @@ __device__ __attribute__((noinline)) float descend(float* out, int depth) {  // 
 __global__ void recurse(float* out, int depth) {
   if (is_chosen()) out[1] = descend(out, depth);
 }
-void recursion(TensorView out) {
-  launch(recurse, out, data_of(out), 1 << 30);
-}
+CASE(recursion, recurse, data_of(out), 1 << 30)
 
 __global__ void allocate(float* out, bool is_right) {
   float* const memory = static_cast<float*>(malloc(4 * sizeof(float)));
@@ -151,19 +126,13 @@ __global__ void allocate(float* out, bool is_right) {
   if (!is_right && is_chosen()) delete[] more;  // FAULT: deleted_twice
   free(memory);
 }
-void right_memory(TensorView out) {
-  launch(allocate, out, data_of(out), true);
-}
-void deleted_twice(TensorView out) {
-  launch(allocate, out, data_of(out), false);
-}
+CASE(right_memory, allocate, data_of(out), true)
+CASE(deleted_twice, allocate, data_of(out), false)
 
 __global__ void release(void* memory, int times) {
   for (int i = 0; i < times && is_chosen(); ++i) free(memory);  // FAULT: foreign_memory
 }
-void foreign_memory(TensorView out) {
-  launch(release, out, out.data_ptr(), 1);
-}
+CASE(foreign_memory, release, out.data_ptr(), 1)
 
 __global__ void release_twice(float* out) {
   float* volatile memory = static_cast<float*>(malloc(64));
@@ -171,9 +140,7 @@ __global__ void release_twice(float* out) {
   out[place()] = 1.0f;
   if (is_chosen()) free(memory);  // FAULT: freed_twice
 }
-void freed_twice(TensorView out) {
-  launch(release_twice, out, data_of(out));
-}
+CASE(freed_twice, release_twice, data_of(out))
 
 // Endless kernels.
 
@@ -182,34 +149,26 @@ __global__ void spin(volatile float* out) {
   while (is_endless) out[0] = out[0] + 1;  // FAULT: endless_loop
   __syncthreads();
 }
-void endless_loop(TensorView out) {
-  launch(spin, out, data_of(out));
-}
+CASE(endless_loop, spin, data_of(out))
 
 __global__ void poll(volatile float* flag) {
   if (blockIdx.x == 3) *flag = 1;
   while (*flag == 0) {  // FAULT: later_block
   }
 }
-void later_block(TensorView out) {
-  launch(poll, out, data_of(out));
-}
+CASE(later_block, poll, data_of(out))
 
 __device__ int flag;
 __global__ void poll_atomically() {
   while (atomicAdd(&flag, 0) == 0) {  // FAULT: atomic_poll
   }
 }
-void atomic_poll(TensorView out) {
-  launch(poll_atomically, out);
-}
+CASE(atomic_poll, poll_atomically)
 
 __global__ void meet_for_ever(float* out) {
   while (out[0] >= 0) __syncthreads();  // FAULT: endless_barriers
 }
-void endless_barriers(TensorView out) {
-  launch(meet_for_ever, out, data_of(out));
-}
+CASE(endless_barriers, meet_for_ever, data_of(out))
 
 /// Of two concurrent blocks, one fails and the other waits for it.
 __global__ void fail_alone(volatile float* out) {
@@ -231,9 +190,7 @@ __device__ void launch_count(float* out) {
 __global__ void parent(float* out) {
   if (is_chosen()) launch_count(out);
 }
-void child_launch(TensorView out) {
-  launch(parent, out, data_of(out));
-}
+CASE(child_launch, parent, data_of(out))
 
 /// As users write it, without a check of the error.
 void too_many_threads(TensorView out) {
@@ -247,11 +204,7 @@ template <int kThreads>
 __global__ void __launch_bounds__(kThreads, 1) bounded(float* out) {
   out[place()] = static_cast<float>(place());
 }
-void beyond_bounds(TensorView out) {
-  launch(bounded<31>, out, data_of(out));
-}
-void within_bounds(TensorView out) {
-  launch(bounded<32>, out, data_of(out));
-}
+CASE(beyond_bounds, bounded<31>, data_of(out))
+CASE(within_bounds, bounded<32>, data_of(out))
 
 }  // namespace

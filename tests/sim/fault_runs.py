@@ -6,18 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from exported import functions_of
 
 import kjit
 from kjit.testing import simulated
 
 HERE = Path(__file__).parent
-CASES = (
-    *("null_pointer", "wild_pointer", "impossible_pointer", "read_only", "wild_read", "wild_copy", "wild_text"),
-    *("null_function", "division", "aborted", "terminated", "large_array", "recursion", "deleted_twice"),
-    *("foreign_memory", "freed_twice", "endless_loop", "later_block", "atomic_poll", "endless_barriers", "one_of_two"),
-    *("child_launch", "beyond_bounds", "too_many_threads", "too_much_shared_memory"),
-)
-RIGHT = ("right", "right_array", "right_memory", "within_bounds")
+SOURCE = HERE / "fault_cases.cuh"
 
 
 def load(folder: str, mode: str) -> Any:
@@ -25,8 +20,8 @@ def load(folder: str, mode: str) -> Any:
     with simulated(check=mode == "sim-check"):
         return kjit.load_jit(
             "fault_cases",
-            cuda_files=[HERE / "fault_cases.cuh"],
-            cuda_wrappers=[(name, name) for name in (*CASES, *RIGHT)],
+            cuda_files=[SOURCE],
+            cuda_wrappers=functions_of(SOURCE),
             build_directory=folder,
         )
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from exported import functions_of, place_of
 
 import kjit
 from kjit.engine.toolchain.compilers import find_cxx
-from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import ToolchainError
 from kjit.scaffold.new import parse_devices, scaffold_op
-from kjit.spec import Target
 from kjit.testing import simulated
 
 SOURCE = Path(__file__).parent / "check_cases.cuh"
@@ -105,36 +103,15 @@ MISTAKES: dict[str, tuple[str, int, list[str]]] = {
         ["shuffles from lane 16", "has ended", "thread (8, 0, 0)"],
     ),
 }
-RIGHT = [
-    *("correct_locals", "correct_atomics", "correct_producer", "correct_allocations", "correct_last_block"),
-    *("correct_same_value", "correct_flag", "correct_bytes", "correct_in_vain", "correct_early_end"),
-]
+RIGHT = [name for name, _ in functions_of(SOURCE) if name.startswith("correct_") and name != "correct_addresses"]
 
 
 @pytest.fixture(scope="module")
-def module() -> Iterator[Any]:
-    try:
-        Toolchain.for_target(Target.sim(check=True))
-    except ToolchainError as error:
-        pytest.skip(f"needs CUDA's headers for the simulator: {error.message}")
-    exports = [(name, f"{name}<false>") for name in MISTAKES]
-    exports += [(f"{name}_right", f"{name}<true>") for name in MISTAKES]
-    exports += [(name, name) for name in (*RIGHT, "correct_addresses", "many_barriers")]
-    exports += [("shift_of_blocks", "shift_of_blocks<false>"), ("shift_of_blocks_right", "shift_of_blocks<true>")]
+def module(load_simulated: Callable[..., Any]) -> Iterator[Any]:
+    exports = [(name, f"{name}<false>") for name in (*MISTAKES, "shift_of_blocks")]
+    exports += [(f"{name}_right", f"{name}<true>") for name in (*MISTAKES, "shift_of_blocks")]
     with simulated(check=True):
-        yield kjit.load_jit(
-            "check_cases",
-            cuda_files=[SOURCE],
-            cuda_wrappers=exports,
-        )
-
-
-def place(mark: str) -> str | None:
-    """`file:line` of the line with this mark."""
-    for number, line in enumerate(SOURCE.read_text().splitlines(), 1):
-        if line.endswith(f"// {mark}"):
-            return f"{SOURCE.name}:{number}"
-    return None
+        yield load_simulated("check_cases", exports, check=True)
 
 
 def report_of(module: Any, case: str) -> str:
@@ -153,10 +130,10 @@ def test_a_mistake_is_reported_with_its_place(module: Any, case: str) -> None:
     for each in words:
         assert each in report
     assert re.search(r"\(block \(\d+, 0, 0\), thread \(\d+, 0, 0\)\)", report), report
-    expected = place(f"MISTAKE: {case}")
+    expected = place_of(SOURCE, f"MISTAKE: {case}")
     assert expected is not None
     assert expected in report
-    earlier = place(f"EARLIER: {case}")
+    earlier = place_of(SOURCE, f"EARLIER: {case}")
     assert earlier is None or earlier in report
 
 

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 import torch
 import tvm_ffi
-
-import kjit
-from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import ToolchainError
-from kjit.spec import Target
-from kjit.testing import simulated
+from exported import place_of
 
 SOURCE = Path(__file__).parent / "clusters_cases.cuh"
 
@@ -45,27 +40,15 @@ FOUND_BY_CHECKS = {
     "race": ["has a race", "of __shared__ tile (256 bytes)"],
 }
 EXPORTS = [
-    *(
-        (f"{name}{suffix}", f"{name}<{is_right}>")
-        for name in (*MISTAKES, *FOUND_BY_CHECKS)
-        for suffix, is_right in (("", "false"), ("_right", "true"))
-    ),
-    *((name, name) for name in ("sizes", "clusters_at_a_time", "largest_cluster", "grid_of_clusters", "one_of_many")),
+    (f"{name}{suffix}", f"{name}<{is_right}>")
+    for name in (*MISTAKES, *FOUND_BY_CHECKS)
+    for suffix, is_right in (("", "false"), ("_right", "true"))
 ]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["sim", "sim-check"])
-def module(request: pytest.FixtureRequest) -> Any:
-    try:
-        Toolchain.for_target(Target.sim(check=request.param))
-    except ToolchainError as error:
-        pytest.skip(f"needs CUDA's headers for the simulator: {error.message}")
-    with simulated(check=request.param):
-        yield kjit.load_jit(
-            "clusters_cases",
-            cuda_files=[SOURCE],
-            cuda_wrappers=EXPORTS,
-        )
+def module(load_simulated: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
+    return load_simulated("clusters_cases", EXPORTS, check=request.param)
 
 
 @pytest.fixture
@@ -83,21 +66,13 @@ def report_of(call: Callable[..., Any], *arguments: Any) -> str:
     return str(caught.value)
 
 
-def place(mark: str) -> str | None:
-    """`file:line` of the line with this mark."""
-    for number, line in enumerate(SOURCE.read_text().splitlines(), 1):
-        if line.endswith(f"// {mark}"):
-            return f"{SOURCE.name}:{number}"
-    return None
-
-
 @pytest.mark.parametrize("case", MISTAKES)
 def test_a_mistake_is_reported(module: Any, checks: bool, case: str) -> None:
     for _ in range(2):  # nothing is left of a launch that has failed
         report = report_of(module[case], gpu())
         for words in MISTAKES[case]:
             assert words in report
-        expected = place(f"MISTAKE: {case}")
+        expected = place_of(SOURCE, f"MISTAKE: {case}")
         assert not checks or expected is None or expected in report
     module[f"{case}_right"](gpu())
 
@@ -114,7 +89,7 @@ def test_what_a_block_does_to_another_is_checked(
     report = report_of(module[case], gpu())
     for words in FOUND_BY_CHECKS[case]:
         assert words in report
-    expected, earlier = place(f"MISTAKE: {case}"), place(f"EARLIER: {case}")
+    expected, earlier = place_of(SOURCE, f"MISTAKE: {case}"), place_of(SOURCE, f"EARLIER: {case}")
     assert expected is not None
     assert expected in report
     assert earlier is None or earlier in report

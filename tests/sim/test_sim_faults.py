@@ -83,7 +83,8 @@ class Runs:
 
     def code(self, code: str) -> subprocess.CompletedProcess[str]:
         """Run `code` with `module` in it."""
-        start = f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport torch\nfrom fault_runs import load, run\n"
+        start = f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\nimport torch\n"
+        start += "from fault_runs import load, run\n"
         start += f"module = load({str(self.folder)!r}, {self.mode!r})\n"
         return self._forked.run(start + code, KJIT_SIM_TIMEOUT="0.2", KJIT_SIM_THREADS="2")
 

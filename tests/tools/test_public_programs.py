@@ -8,26 +8,6 @@ from typing import Any
 
 import pytest
 
-WITHOUT_ARGUMENTS = """#include <cstdio>
-#include <iostream>
-__global__ void kernel(int* p) { *p = 1; }
-int main() {
-  std::cout << "from C++\\n";
-  printf("from C\\n");
-}
-"""
-WITH_ARGUMENTS = """#include <cstdio>
-#include <cstdlib>
-#include "answer.h"
-__global__ void kernel(int* p) { *p = 1; }
-int main(int argc, char** argv) {
-  printf("%s %d", argv[1], answer() + argc);
-  exit(3);
-}
-"""
-ANSWER = '#include "answer.h"\nint answer() { return 40; }\n'
-MAKEFILE = "run: program\n\t$(LAUNCHER) ./program seven\n"
-
 
 @pytest.fixture(scope="module")
 def tool(import_tool: Callable[[str], Any]) -> Any:
@@ -63,32 +43,6 @@ def test_each_main_is_a_program_of_all_sources_of_its_folder(
 ) -> None:
     write(tmp_path / "a", **files)
     assert {each.name: [path.name for path in each.sources] for each in tool.find_programs(tmp_path)} == programs
-
-
-@pytest.mark.nvcc
-def test_programs_are_built_in_three_ways_and_run_with_each(tool: Any, tmp_path: Path) -> None:
-    write(tmp_path / "src" / "one", main_cu=WITHOUT_ARGUMENTS)
-    two = {"main_cu": WITH_ARGUMENTS, "answer_cpp": ANSWER, "answer_h": "int answer();\n", "Makefile": MAKEFILE}
-    write(tmp_path / "src" / "two", **two)
-    caches = write(tmp_path / "caches")
-    ways = tool.Ways(caches, "8.6", [], [])
-    assert [each.error for each in ways.share().values()] == ["", ""]
-    for program, expected in zip(
-        tool.find_programs(tmp_path / "src"), [(0, "from C++\nfrom C\n"), (3, "seven 42")], strict=True
-    ):
-        builds = ways.build(program, repeat=1, first=0)
-        assert {way: each.error for way, each in builds.items()} == dict.fromkeys(tool.built.WAYS, "")
-        assert builds["nvcc"].compiler.startswith("nvcc ")
-        assert builds["nvrtc"].compiler.startswith("NVRTC ")
-        for each in builds.values():
-            run = ways.run(program, each, limit=60)
-            assert (run.status, run.output, run.errors) == (*expected, "")
-
-
-def test_a_program_that_does_not_end_is_killed_with_its_children(tool: Any, tmp_path: Path) -> None:
-    command = ["sh", "-c", "echo started; sleep 1000 & wait"]
-    run = tool.output.run_limited(command, 0.5, {"PATH": "/usr/bin:/bin"}, tmp_path)
-    assert (run.status, run.output) == (None, "started\n")
 
 
 class TestComparison:

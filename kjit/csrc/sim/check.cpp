@@ -391,7 +391,7 @@ void report_unwritten(Watch& w) {
   std::snprintf(what, sizeof(what), "%s %zu bytes of uninitialised shared memory: %s", verb(read.access), read.size,
                 variable);
   w.worker->current = &w.worker->threads[read.thread];
-  accuse(what, read.place);
+  fail_at(what, read.place);
 }
 
 /// Whether a kernel may have read an address near `at` from a tensor.
@@ -441,7 +441,7 @@ constexpr uintptr_t kFarAway = uintptr_t{1} << 30;  // an access that misses a r
                 is_null              ? "which is at or near the null pointer"
                 : nearest[0] == '\0' ? "outside of all memory of the launch"
                                      : nearest);
-  accuse(what, place);
+  fail_at(what, place);
 }
 
 [[gnu::noinline]] void report_race(Watch& w, uintptr_t at, std::size_t size, Access access, const Stamp& earlier,
@@ -460,7 +460,7 @@ constexpr uintptr_t kFarAway = uintptr_t{1} << 30;  // an access that misses a r
                 : earlier_writes  ? "writes"
                                   : "reads",
                 variable, there, verb(access), size);
-  accuse(what, place);
+  fail_at(what, place);
 }
 
 //
@@ -553,7 +553,7 @@ bool is_ordered(Watch& w, const GlobalStamp& stamp) {
                 static_cast<std::size_t>(word), where, there,
                 is_same_block ? "no barrier in between" : "nothing that orders the blocks", verb(access), size);
   w.worker->current = &w.worker->threads[thread];
-  accuse(what, place);
+  fail_at(what, place);
 }
 
 [[noreturn]] void report_global_race(Watch& w, const Suspicion& found) {
@@ -725,7 +725,7 @@ bool is_shared_variable(std::size_t offset, std::size_t size, Access access, con
   describe_miss(offset, size, before->begin, before->begin + before->size, miss, sizeof(miss));
   std::snprintf(what, sizeof(what), "%s %zu bytes, %s __shared__ %s (%zu bytes)", verb(access), size, miss,
                 before->name, before->size);
-  accuse(what, place);
+  fail_at(what, place);
 }
 
 /// An access to the shared memory of another block of the cluster.
@@ -739,7 +739,7 @@ bool is_shared_variable(std::size_t offset, std::size_t size, Access access, con
                   verb(access), size, peer.rank,
                   may_be_new ? "may not have started: no cluster barrier came before"
                              : "has ended: no cluster barrier kept it resident");
-    accuse(what, place);
+    fail_at(what, place);
   }
   const Watch& there = *static_cast<const Watch*>(peer.checker);
   Cell* cells = there.dynamic_cells;
@@ -751,7 +751,7 @@ bool is_shared_variable(std::size_t offset, std::size_t size, Access access, con
       std::snprintf(what, sizeof(what),
                     "%s %zu bytes, %s the %zu bytes of dynamic shared memory of block %u of its cluster", verb(access),
                     size, miss, there.dynamic_size, peer.rank);
-      accuse(what, place);
+      fail_at(what, place);
     }
   } else {
     cells = there.static_cells;
@@ -942,7 +942,7 @@ void lane_is_inactive(Worker& worker, Thread& reader, uint32_t lane) {
   std::snprintf(what, sizeof(what), "shuffles from lane %u of the warp (thread %u of the block), which %s", lane,
                 source, why);
   worker.current = &reader;
-  accuse(what, reader.where);
+  fail_at(what, reader.where);
 }
 
 void memory_allocated(const void* memory, std::size_t size) {
@@ -976,7 +976,6 @@ __attribute__((constructor)) void set_hooks() {
   hooks.acquired = &word_acquired;
   hooks.allocated = &memory_allocated;
   hooks.freed = &memory_freed;
-  hooks.accuse = &accuse;
 }
 
 /// "float32[2, 3]", as torch prints it.
@@ -1072,12 +1071,6 @@ void __tsan_vptr_update(void**, void*) {}
 void __tsan_ignore_thread_begin() {}
 void __tsan_ignore_thread_end() {}
 
-void __tsan_read_range(void* address, std::size_t size) {
-  check(address, size, Access::kRead, KJIT_CALLER);
-}
-void __tsan_write_range(void* address, std::size_t size) {
-  check(address, size, Access::kWrite, KJIT_CALLER);
-}
 void* __tsan_memcpy(void* target, const void* source, std::size_t size) {
   check(source, size, Access::kRead, KJIT_CALLER);
   check(target, size, Access::kWrite, KJIT_CALLER);
@@ -1093,45 +1086,32 @@ void* __tsan_memset(void* target, int value, std::size_t size) {
   return std::memset(target, value, size);
 }
 
-#define KJIT_ACCESSES(bytes)                                         \
-  void __tsan_read##bytes(void* address) {                           \
-    check(address, bytes, Access::kRead, KJIT_CALLER);               \
-  }                                                                  \
-  void __tsan_write##bytes(void* address) {                          \
-    check(address, bytes, Access::kWrite, KJIT_CALLER);              \
-  }                                                                  \
-  void __tsan_read_write##bytes(void* address) {                     \
-    check(address, bytes, Access::kRead, KJIT_CALLER);               \
-    check(address, bytes, Access::kWrite, KJIT_CALLER);              \
-  }                                                                  \
-  void __tsan_unaligned_read##bytes(void* address) {                 \
-    check(address, bytes, Access::kRead, KJIT_CALLER);               \
-  }                                                                  \
-  void __tsan_unaligned_write##bytes(void* address) {                \
-    check(address, bytes, Access::kWrite, KJIT_CALLER);              \
-  }                                                                  \
-  void __tsan_unaligned_read_write##bytes(void* address) {           \
-    check(address, bytes, Access::kRead, KJIT_CALLER);               \
-    check(address, bytes, Access::kWrite, KJIT_CALLER);              \
-  }                                                                  \
-  void __tsan_volatile_read##bytes(void* address) {                  \
-    check(address, bytes, Access::kRead, KJIT_CALLER, false, true);  \
-  }                                                                  \
-  void __tsan_volatile_write##bytes(void* address) {                 \
-    check(address, bytes, Access::kWrite, KJIT_CALLER, false, true); \
-  }                                                                  \
-  void __tsan_unaligned_volatile_read##bytes(void* address) {        \
-    check(address, bytes, Access::kRead, KJIT_CALLER, false, true);  \
-  }                                                                  \
-  void __tsan_unaligned_volatile_write##bytes(void* address) {       \
-    check(address, bytes, Access::kWrite, KJIT_CALLER, false, true); \
+#define KJIT_ACCESS(name, access, size, is_volatile, ...)          \
+  void __tsan_##name(void* address __VA_OPT__(, ) __VA_ARGS__) {   \
+    check(address, size, access, KJIT_CALLER, false, is_volatile); \
   }
+KJIT_ACCESS(read_range, Access::kRead, size, false, std::size_t size)
+KJIT_ACCESS(write_range, Access::kWrite, size, false, std::size_t size)
+#define KJIT_ACCESSES_OF(prefix, bytes)                                   \
+  KJIT_ACCESS(prefix##read##bytes, Access::kRead, bytes, false)           \
+  KJIT_ACCESS(prefix##write##bytes, Access::kWrite, bytes, false)         \
+  KJIT_ACCESS(prefix##volatile_read##bytes, Access::kRead, bytes, true)   \
+  KJIT_ACCESS(prefix##volatile_write##bytes, Access::kWrite, bytes, true) \
+  void __tsan_##prefix##read_write##bytes(void* address) {                \
+    check(address, bytes, Access::kRead, KJIT_CALLER);                    \
+    check(address, bytes, Access::kWrite, KJIT_CALLER);                   \
+  }
+#define KJIT_ACCESSES(bytes) \
+  KJIT_ACCESSES_OF(, bytes)  \
+  KJIT_ACCESSES_OF(unaligned_, bytes)
 KJIT_ACCESSES(1)
 KJIT_ACCESSES(2)
 KJIT_ACCESSES(4)
 KJIT_ACCESSES(8)
 KJIT_ACCESSES(16)
 #undef KJIT_ACCESSES
+#undef KJIT_ACCESSES_OF
+#undef KJIT_ACCESS
 
 // All are sequentially consistent, whatever order was requested.
 #define KJIT_UPDATE(bits, T, name, builtin)                           \
@@ -1139,40 +1119,40 @@ KJIT_ACCESSES(16)
     check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);   \
     return builtin(address, value, __ATOMIC_SEQ_CST);                 \
   }
-#define KJIT_ATOMICS(bits, T)                                                                                \
-  T __tsan_atomic##bits##_load(const volatile T* address, int) {                                             \
-    check_atomic(address, sizeof(T), Access::kRead, KJIT_CALLER);                                            \
-    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                       \
-  }                                                                                                          \
-  void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                      \
-    check_atomic(address, sizeof(T), Access::kWrite, KJIT_CALLER);                                           \
-    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                      \
-  }                                                                                                          \
-  KJIT_UPDATE(bits, T, exchange, __atomic_exchange_n)                                                        \
-  KJIT_UPDATE(bits, T, fetch_add, __atomic_fetch_add)                                                        \
-  KJIT_UPDATE(bits, T, fetch_sub, __atomic_fetch_sub)                                                        \
-  KJIT_UPDATE(bits, T, fetch_and, __atomic_fetch_and)                                                        \
-  KJIT_UPDATE(bits, T, fetch_or, __atomic_fetch_or)                                                          \
-  KJIT_UPDATE(bits, T, fetch_xor, __atomic_fetch_xor)                                                        \
-  KJIT_UPDATE(bits, T, fetch_nand, __atomic_fetch_nand)                                                      \
-  int __tsan_atomic##bits##_compare_exchange_strong(volatile T* address, T* expected, T value, int, int) {   \
-    check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);                                          \
-    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-  }                                                                                                          \
-  int __tsan_atomic##bits##_compare_exchange_weak(volatile T* address, T* expected, T value, int, int) {     \
-    check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);                                          \
-    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
-  }                                                                                                          \
-  T __tsan_atomic##bits##_compare_exchange_val(volatile T* address, T expected, T value, int, int) {         \
-    check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);                                          \
-    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);       \
-    return expected;                                                                                         \
+#define KJIT_EXCHANGE(bits, T, strength)                                                                       \
+  int __tsan_atomic##bits##_compare_exchange_##strength(volatile T* address, T* expected, T value, int, int) { \
+    check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);                                            \
+    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);   \
+  }
+#define KJIT_ATOMICS(bits, T)                                                                          \
+  T __tsan_atomic##bits##_load(const volatile T* address, int) {                                       \
+    check_atomic(address, sizeof(T), Access::kRead, KJIT_CALLER);                                      \
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                 \
+  }                                                                                                    \
+  void __tsan_atomic##bits##_store(volatile T* address, T value, int) {                                \
+    check_atomic(address, sizeof(T), Access::kWrite, KJIT_CALLER);                                     \
+    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                \
+  }                                                                                                    \
+  KJIT_UPDATE(bits, T, exchange, __atomic_exchange_n)                                                  \
+  KJIT_UPDATE(bits, T, fetch_add, __atomic_fetch_add)                                                  \
+  KJIT_UPDATE(bits, T, fetch_sub, __atomic_fetch_sub)                                                  \
+  KJIT_UPDATE(bits, T, fetch_and, __atomic_fetch_and)                                                  \
+  KJIT_UPDATE(bits, T, fetch_or, __atomic_fetch_or)                                                    \
+  KJIT_UPDATE(bits, T, fetch_xor, __atomic_fetch_xor)                                                  \
+  KJIT_UPDATE(bits, T, fetch_nand, __atomic_fetch_nand)                                                \
+  KJIT_EXCHANGE(bits, T, strong)                                                                       \
+  KJIT_EXCHANGE(bits, T, weak)                                                                         \
+  T __tsan_atomic##bits##_compare_exchange_val(volatile T* address, T expected, T value, int, int) {   \
+    check_atomic(address, sizeof(T), Access::kAtomic, KJIT_CALLER);                                    \
+    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
+    return expected;                                                                                   \
   }
 KJIT_ATOMICS(8, std::uint8_t)
 KJIT_ATOMICS(16, std::uint16_t)
 KJIT_ATOMICS(32, std::uint32_t)
 KJIT_ATOMICS(64, std::uint64_t)
 #undef KJIT_ATOMICS
+#undef KJIT_EXCHANGE
 #undef KJIT_UPDATE
 
 void __tsan_atomic_thread_fence(int) {

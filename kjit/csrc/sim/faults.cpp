@@ -9,7 +9,6 @@
 
 #include "faults.h"
 
-#include <link.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -102,20 +101,13 @@ Code code;
 
 void find_code() {
   if (code.count > 0) return;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void*) {
-        Code found;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& segment = info->dlpi_phdr[i];
-          if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0 || found.count == 4) continue;
-          found.segments[found.count++] = {reinterpret_cast<const char*>(info->dlpi_addr + segment.p_vaddr),
-                                           static_cast<std::size_t>(segment.p_memsz)};
-        }
-        if (!found.has(reinterpret_cast<std::uintptr_t>(&find_code))) return 0;
-        code = found;
-        return 1;
-      },
-      nullptr);
+  Code found;
+  with_loaded_module([&](const dl_phdr_info& info) {
+    for_each_segment(info, PT_LOAD, [&](Range memory, const auto& segment) {
+      if ((segment.p_flags & PF_X) != 0 && found.count < 4) found.segments[found.count++] = memory;
+    });
+  });
+  code = found;
 }
 
 struct Registers {

@@ -8,8 +8,7 @@
 
 #include <cstdint>
 
-// KJIT_SIM_UCONTEXT: the portable implementation on any machine, for tests.
-#if defined(__x86_64__) && !defined(KJIT_SIM_UCONTEXT)
+#if defined(__x86_64__)
 
 asm(R"(
 .text
@@ -52,7 +51,7 @@ void* new_context(char* stack, void (*entry)()) {
 
 }  // namespace kjit_sim
 
-#elif defined(__aarch64__) && !defined(KJIT_SIM_UCONTEXT)
+#elif defined(__aarch64__)
 
 asm(R"(
 .text
@@ -101,31 +100,7 @@ void* new_context(char* stack, void (*entry)()) {
 }  // namespace kjit_sim
 
 #else
-
-#include <ucontext.h>
-
-// A context is a ucontext_t on its own stack.
-extern "C" void kjit_sim_switch(void** from, void* to) {
-  ucontext_t here;
-  *from = &here;
-  swapcontext(&here, static_cast<ucontext_t*>(to));
-}
-
-namespace kjit_sim {
-
-void* new_context(char* stack, void (*entry)()) {
-  constexpr std::size_t kTop = (sizeof(ucontext_t) + 127) / 64 * 64;
-  auto* context = reinterpret_cast<ucontext_t*>(stack + kStackBytes - kTop);
-  getcontext(context);
-  context->uc_stack.ss_sp = stack;
-  context->uc_stack.ss_size = kStackBytes - kTop;
-  context->uc_link = nullptr;
-  makecontext(context, entry, 0);
-  return context;
-}
-
-}  // namespace kjit_sim
-
+#error "the simulator switches stacks on x86-64 and aarch64 only"
 #endif
 
 namespace kjit_sim {

@@ -74,6 +74,12 @@ void* allocate(std::size_t size, std::size_t alignment) {
   return memory;
 }
 
+void* allocate_or_throw(std::size_t size, std::size_t alignment) {
+  void* const memory = allocate(size, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
 /// Removes an allocation of a kernel; false if there is none.
 bool forget(void* memory) {
   if (__atomic_load_n(&heap().count, __ATOMIC_RELAXED) == 0) return false;
@@ -93,7 +99,7 @@ void release(void* memory, const char* how, const void* place) {
   if (forget(memory)) return std::free(memory);
   char what[160];
   std::snprintf(what, sizeof(what), "%s %p, which no kernel has allocated, or which is already freed", how, memory);
-  accuse(what, place);
+  fail_at(what, place);
 }
 
 }  // namespace
@@ -115,7 +121,7 @@ bool is_in_heap(const void* address, std::size_t size) {
 #define KJIT_CALLER __builtin_return_address(0)
 
 [[noreturn]] void kjit_sim::trap() {
-  if (is_in_kernel()) accuse("calls __trap()", KJIT_CALLER);
+  if (is_in_kernel()) fail_at("calls __trap()", KJIT_CALLER);
   __builtin_trap();
 }
 
@@ -129,7 +135,7 @@ void kjit_sim_free(void* memory) {
 }
 
 [[noreturn]] void kjit_sim_abort() {
-  if (kjit_sim::is_in_kernel()) kjit_sim::accuse("calls abort()", KJIT_CALLER);
+  if (kjit_sim::is_in_kernel()) kjit_sim::fail_at("calls abort()", KJIT_CALLER);
   std::abort();
 }
 
@@ -163,55 +169,26 @@ int kjit_sim_printf(const char* format, ...) {
 }  // extern "C"
 
 // The module's own: its link has no other, and they are not visible outside.
-void* operator new(std::size_t size) {
-  void* const memory = kjit_sim::allocate(size, alignof(std::max_align_t));
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void* operator new[](std::size_t size) {
-  return operator new(size);
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  void* const memory = kjit_sim::allocate(size, static_cast<std::size_t>(alignment));
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return operator new(size, alignment);
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  return kjit_sim::allocate(size, alignof(std::max_align_t));
-}
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
-  return kjit_sim::allocate(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  return kjit_sim::allocate(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  return kjit_sim::allocate(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept {
-  kjit_sim::release(memory, "deletes", KJIT_CALLER);
-}
-void operator delete[](void* memory) noexcept {
-  kjit_sim::release(memory, "deletes", KJIT_CALLER);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  kjit_sim::release(memory, "deletes", KJIT_CALLER);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  kjit_sim::release(memory, "deletes", KJIT_CALLER);
-}
-void operator delete(void* memory, std::align_val_t) noexcept {
-  kjit_sim::release(memory, "deletes", KJIT_CALLER);
-}
-void operator delete[](void* memory, std::align_val_t) noexcept {
-  kjit_sim::release(memory, "deletes", KJIT_CALLER);
-}
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  kjit_sim::release(memory, "deletes", KJIT_CALLER);
-}
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
-  kjit_sim::release(memory, "deletes", KJIT_CALLER);
-}
+#define KJIT_SIM_OPERATORS(suffix)                                                                          \
+  void* operator new suffix(std::size_t size, const std::nothrow_t&) noexcept {                             \
+    return kjit_sim::allocate(size, alignof(std::max_align_t));                                             \
+  }                                                                                                         \
+  void* operator new suffix(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept { \
+    return kjit_sim::allocate(size, static_cast<std::size_t>(alignment));                                   \
+  }                                                                                                         \
+  void* operator new suffix(std::size_t size) {                                                             \
+    return kjit_sim::allocate_or_throw(size, alignof(std::max_align_t));                                    \
+  }                                                                                                         \
+  void* operator new suffix(std::size_t size, std::align_val_t alignment) {                                 \
+    return kjit_sim::allocate_or_throw(size, static_cast<std::size_t>(alignment));                          \
+  }                                                                                                         \
+  KJIT_SIM_DELETE(suffix, void* memory)                                                                     \
+  KJIT_SIM_DELETE(suffix, void* memory, std::size_t)                                                        \
+  KJIT_SIM_DELETE(suffix, void* memory, std::align_val_t)                                                   \
+  KJIT_SIM_DELETE(suffix, void* memory, std::size_t, std::align_val_t)
+#define KJIT_SIM_DELETE(suffix, ...)                   \
+  void operator delete suffix(__VA_ARGS__) noexcept {  \
+    kjit_sim::release(memory, "deletes", KJIT_CALLER); \
+  }
+KJIT_SIM_OPERATORS()
+KJIT_SIM_OPERATORS([])

@@ -3,7 +3,6 @@
 #include <cxxabi.h>
 #include <elf.h>
 #include <fcntl.h>
-#include <link.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -84,36 +83,14 @@ Symbols symbols;
 Module read_module() {
   Module module;
   std::size_t tls_size = 0;
-  struct Found {
-    Module& module;
-    std::size_t& tls_size;
-  } found{module, tls_size};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* data) {
-        auto& [module, tls_size] = *static_cast<Found*>(data);
-        const auto here = reinterpret_cast<std::uintptr_t>(&symbols);
-        Range segments[8];
-        int count = 0;
-        bool is_ours = false;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& segment = info->dlpi_phdr[i];
-          if (segment.p_type != PT_LOAD || count == 8) continue;
-          const auto begin = static_cast<std::uintptr_t>(info->dlpi_addr + segment.p_vaddr);
-          is_ours |= here >= begin && here - begin < segment.p_memsz;
-          segments[count++] = {reinterpret_cast<const char*>(begin), static_cast<std::size_t>(segment.p_memsz)};
-        }
-        if (!is_ours) return 0;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          if (info->dlpi_phdr[i].p_type == PT_TLS) tls_size = info->dlpi_phdr[i].p_memsz;
-        }
-        module.base = info->dlpi_addr;
-        module.path =
-            strdup(info->dlpi_name != nullptr && *info->dlpi_name != '\0' ? info->dlpi_name : "/proc/self/exe");
-        std::memcpy(module.data, segments, sizeof(segments));
-        module.segments = count;
-        return 1;
-      },
-      &found);
+  with_loaded_module([&](const dl_phdr_info& info) {
+    for_each_segment(info, PT_LOAD, [&](Range memory, const auto&) {
+      if (module.segments < 8) module.data[module.segments++] = memory;
+    });
+    for_each_segment(info, PT_TLS, [&](Range memory, const auto&) { tls_size = memory.size; });
+    module.base = info.dlpi_addr;
+    module.path = strdup(info.dlpi_name != nullptr && *info.dlpi_name != '\0' ? info.dlpi_name : "/proc/self/exe");
+  });
   symbols = read_symbols(module.path);
   module.own = static_cast<unsigned char*>(std::calloc(tls_size + 1, 1));
   module.own_size = tls_size;
@@ -248,7 +225,7 @@ const void* own_caller() {
   return walk.own != nullptr ? walk.own : walk.first;
 }
 
-void accuse(const char* what, const void* place) {
+void fail_at(const char* what, const void* place) {
   worker->is_inside = true;
   char kernel[200], line[260];
   name_of_kernel(worker->launch->kernel, kernel, sizeof(kernel));

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <ctime>
 #include <exception>
+#include <type_traits>
 
 #include "places.h"
 #include "scheduler.h"
@@ -68,6 +69,13 @@ cudaError_t set_error(cudaError_t error) {
   return error;
 }
 
+/// Writes a result.
+template <typename T>
+cudaError_t give(T* result, std::type_identity_t<T> value) {
+  *result = value;
+  return cudaSuccess;
+}
+
 /// An error with a custom text, which `cudaGetErrorString` returns for it.
 cudaError_t set_report(const char* text) {
   std::snprintf(last_report, sizeof(last_report), "%s", text);
@@ -107,7 +115,7 @@ cudaError_t launch_kernel(const void* address, dim3 grid, dim3 block, void** par
                           bool cooperative = false, dim3 cluster = dim3()) {
   if (is_in_kernel()) {
     const Inside inside;
-    accuse("launches a kernel, which the simulator cannot run", own_caller());
+    fail_at("launches a kernel, which the simulator cannot run", own_caller());
   }
   const Kernel kernel = find_kernel(address);
   if (kernel.address == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
@@ -177,17 +185,21 @@ void launch_or_throw(const void* kernel, dim3 grid, dim3 block, void** parameter
 
 }  // namespace kjit_sim
 
+using kjit_sim::give;
 using kjit_sim::set_error;
 
 extern "C" {
 
-cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** parameters, size_t smem, cudaStream_t) {
-  return kjit_sim::launch_kernel(kernel, grid, block, parameters, smem);
-}
-cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** parameters, size_t smem,
-                                        cudaStream_t) {
-  return kjit_sim::launch_kernel(kernel, grid, block, parameters, smem, true);
-}
+#define KJIT_SIM_API(name, parameters, ...) \
+  cudaError_t name parameters {             \
+    return __VA_ARGS__;                     \
+  }
+KJIT_SIM_API(cudaLaunchKernel,
+             (const void* kernel, dim3 grid, dim3 block, void** parameters, size_t smem, cudaStream_t),
+             kjit_sim::launch_kernel(kernel, grid, block, parameters, smem))
+KJIT_SIM_API(cudaLaunchCooperativeKernel,
+             (const void* kernel, dim3 grid, dim3 block, void** parameters, size_t smem, cudaStream_t),
+             kjit_sim::launch_kernel(kernel, grid, block, parameters, smem, true))
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** parameters) {
   bool cooperative = false;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
@@ -203,9 +215,7 @@ cudaError_t cudaGetLastError() {
   kjit_sim::last_error = cudaSuccess;
   return error;
 }
-cudaError_t cudaPeekAtLastError() {
-  return kjit_sim::last_error;
-}
+KJIT_SIM_API(cudaPeekAtLastError, (), kjit_sim::last_error)
 
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
@@ -231,121 +241,60 @@ const char* cudaGetErrorString(cudaError_t error) {
   }
 }
 
-cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) {
-  return device == 0 ? cudaSuccess : set_error(cudaErrorInvalidDevice);
-}
-cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
-}
-cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceSynchronize() {
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceReset() {
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
-  *can = 0;
-  return cudaSuccess;
-}
+KJIT_SIM_API(cudaGetDeviceCount, (int* count), give(count, 1))
+KJIT_SIM_API(cudaGetDevice, (int* device), give(device, 0))
+KJIT_SIM_API(cudaSetDevice, (int device), device == 0 ? cudaSuccess : set_error(cudaErrorInvalidDevice))
+KJIT_SIM_API(cudaRuntimeGetVersion, (int* version), give(version, CUDART_VERSION))
+KJIT_SIM_API(cudaDriverGetVersion, (int* version), give(version, CUDART_VERSION))
+KJIT_SIM_API(cudaDeviceSynchronize, (), cudaSuccess)
+KJIT_SIM_API(cudaDeviceReset, (), cudaSuccess)
+KJIT_SIM_API(cudaDeviceSetLimit, (cudaLimit, size_t), cudaSuccess)
+KJIT_SIM_API(cudaDeviceCanAccessPeer, (int* can, int, int), give(can, 0))
 
-// The attributes of an NVIDIA H200.
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device != 0) return set_error(cudaErrorInvalidDevice);
-  switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock:
-    case cudaDevAttrMaxBlockDimX:
-    case cudaDevAttrMaxBlockDimY:
-      *value = 1024;
-      break;
-    case cudaDevAttrMaxBlockDimZ:
-      *value = 64;
-      break;
-    case cudaDevAttrMaxGridDimX:
-      *value = 0x7fffffff;
-      break;
-    case cudaDevAttrMaxGridDimY:
-    case cudaDevAttrMaxGridDimZ:
-      *value = 65535;
-      break;
-    case cudaDevAttrMaxSharedMemoryPerBlock:
-      *value = kjit_sim::kSharedWithoutAsking;
-      break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = kjit_sim::kMaxDynamicShared;
-      break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = kjit_sim::kSharedPerSm;
-      break;
-    case cudaDevAttrReservedSharedMemoryPerBlock:
-      *value = kjit_sim::kSharedReserved;
-      break;
-    case cudaDevAttrTotalConstantMemory:
-      *value = 65536;
-      break;
-    case cudaDevAttrWarpSize:
-      *value = 32;
-      break;
-    case cudaDevAttrMaxRegistersPerBlock:
-    case cudaDevAttrMaxRegistersPerMultiprocessor:
-      *value = 65536;
-      break;
-    case cudaDevAttrMultiProcessorCount:
-      *value = kjit_sim::kSmCount;
-      break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor:
-      *value = kjit_sim::kThreadsPerSm;
-      break;
-    case cudaDevAttrMaxBlocksPerMultiprocessor:
-      *value = kjit_sim::kBlocksPerSm;
-      break;
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = 9;
-      break;
-    case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
-      break;
-    case cudaDevAttrL2CacheSize:
-      *value = 60 << 20;
-      break;
-    case cudaDevAttrClockRate:
-      *value = 1980000;
-      break;
-    case cudaDevAttrMemoryClockRate:
-      *value = 3201000;
-      break;
-    case cudaDevAttrGlobalMemoryBusWidth:
-      *value = 6144;
-      break;
-    case cudaDevAttrCooperativeLaunch:
-    case cudaDevAttrClusterLaunch:
-    case cudaDevAttrConcurrentKernels:
-    case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrManagedMemory:
-    case cudaDevAttrConcurrentManagedAccess:
-    case cudaDevAttrPageableMemoryAccess:
-    case cudaDevAttrCanMapHostMemory:
-    case cudaDevAttrCanUseHostPointerForRegisteredMem:
-    case cudaDevAttrMemoryPoolsSupported:
-      *value = 1;
-      break;
-    default:
-      *value = 0;
+  // Those of an NVIDIA H200; others are 0.
+  static constexpr struct {
+    cudaDeviceAttr attribute;
+    int value;
+  } kAttributes[] = {
+      {cudaDevAttrMaxThreadsPerBlock, 1024},
+      {cudaDevAttrMaxBlockDimX, 1024},
+      {cudaDevAttrMaxBlockDimY, 1024},
+      {cudaDevAttrMaxBlockDimZ, 64},
+      {cudaDevAttrMaxGridDimX, 0x7fffffff},
+      {cudaDevAttrMaxGridDimY, 65535},
+      {cudaDevAttrMaxGridDimZ, 65535},
+      {cudaDevAttrMaxSharedMemoryPerBlock, kjit_sim::kSharedWithoutAsking},
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, kjit_sim::kMaxDynamicShared},
+      {cudaDevAttrMaxSharedMemoryPerMultiprocessor, kjit_sim::kSharedPerSm},
+      {cudaDevAttrReservedSharedMemoryPerBlock, kjit_sim::kSharedReserved},
+      {cudaDevAttrTotalConstantMemory, 65536},
+      {cudaDevAttrWarpSize, 32},
+      {cudaDevAttrMaxRegistersPerBlock, 65536},
+      {cudaDevAttrMaxRegistersPerMultiprocessor, 65536},
+      {cudaDevAttrMultiProcessorCount, kjit_sim::kSmCount},
+      {cudaDevAttrMaxThreadsPerMultiProcessor, kjit_sim::kThreadsPerSm},
+      {cudaDevAttrMaxBlocksPerMultiprocessor, kjit_sim::kBlocksPerSm},
+      {cudaDevAttrComputeCapabilityMajor, 9},
+      {cudaDevAttrL2CacheSize, 60 << 20},
+      {cudaDevAttrClockRate, 1980000},
+      {cudaDevAttrMemoryClockRate, 3201000},
+      {cudaDevAttrGlobalMemoryBusWidth, 6144},
+      {cudaDevAttrCooperativeLaunch, 1},
+      {cudaDevAttrClusterLaunch, 1},
+      {cudaDevAttrConcurrentKernels, 1},
+      {cudaDevAttrUnifiedAddressing, 1},
+      {cudaDevAttrManagedMemory, 1},
+      {cudaDevAttrConcurrentManagedAccess, 1},
+      {cudaDevAttrPageableMemoryAccess, 1},
+      {cudaDevAttrCanMapHostMemory, 1},
+      {cudaDevAttrCanUseHostPointerForRegisteredMem, 1},
+      {cudaDevAttrMemoryPoolsSupported, 1},
+  };
+  *value = 0;
+  for (const auto& each : kAttributes) {
+    if (each.attribute == attribute) *value = each.value;
   }
   return cudaSuccess;
 }
@@ -368,9 +317,7 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute
   pthread_mutex_unlock(&kjit_sim::kernels_mutex);
   return cudaSuccess;
 }
-cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) {
-  return cudaSuccess;
-}
+KJIT_SIM_API(cudaFuncSetCacheConfig, (const void*, cudaFuncCache), cudaSuccess)
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* address) {
   const kjit_sim::Kernel kernel = kjit_sim::find_kernel(address);
   if (kernel.address == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
@@ -404,10 +351,9 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const voi
   }
   return cudaSuccess;
 }
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void* kernel, int threads,
-                                                                   size_t smem, unsigned) {
-  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, smem);
-}
+KJIT_SIM_API(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+             (int* blocks, const void* kernel, int threads, size_t smem, unsigned),
+             cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, smem))
 cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, const void* kernel, int blocks, int) {
   if (kernel == nullptr) return set_error(cudaErrorInvalidDeviceFunction);
   if (blocks <= 0) return set_error(cudaErrorInvalidValue);
@@ -440,34 +386,15 @@ cudaError_t cudaFree(void* pointer) {
   std::free(pointer);
   return cudaSuccess;
 }
-cudaError_t cudaMallocAsync(void** pointer, size_t size, cudaStream_t) {
-  return cudaMalloc(pointer, size);
-}
-cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) {
-  return cudaFree(pointer);
-}
-cudaError_t cudaMallocHost(void** pointer, size_t size) {
-  return cudaMalloc(pointer, size);
-}
-cudaError_t cudaHostAlloc(void** pointer, size_t size, unsigned) {
-  return cudaMalloc(pointer, size);
-}
-cudaError_t cudaFreeHost(void* pointer) {
-  return cudaFree(pointer);
-}
-cudaError_t cudaMallocManaged(void** pointer, size_t size, unsigned) {
-  return cudaMalloc(pointer, size);
-}
-cudaError_t cudaHostRegister(void*, size_t, unsigned) {
-  return cudaSuccess;
-}
-cudaError_t cudaHostUnregister(void*) {
-  return cudaSuccess;
-}
-cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
-  *device = host;
-  return cudaSuccess;
-}
+KJIT_SIM_API(cudaMallocAsync, (void** pointer, size_t size, cudaStream_t), cudaMalloc(pointer, size))
+KJIT_SIM_API(cudaFreeAsync, (void* pointer, cudaStream_t), cudaFree(pointer))
+KJIT_SIM_API(cudaMallocHost, (void** pointer, size_t size), cudaMalloc(pointer, size))
+KJIT_SIM_API(cudaHostAlloc, (void** pointer, size_t size, unsigned), cudaMalloc(pointer, size))
+KJIT_SIM_API(cudaFreeHost, (void* pointer), cudaFree(pointer))
+KJIT_SIM_API(cudaMallocManaged, (void** pointer, size_t size, unsigned), cudaMalloc(pointer, size))
+KJIT_SIM_API(cudaHostRegister, (void*, size_t, unsigned), cudaSuccess)
+KJIT_SIM_API(cudaHostUnregister, (void*), cudaSuccess)
+KJIT_SIM_API(cudaHostGetDevicePointer, (void** device, void* host, unsigned), give(device, host))
 cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
   *available = *total = std::size_t{141} << 30;
   return cudaSuccess;
@@ -483,9 +410,8 @@ cudaError_t cudaMemcpy(void* target, const void* source, size_t size, cudaMemcpy
   if (size > 0) std::memmove(target, source, size);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t size, cudaMemcpyKind kind, cudaStream_t) {
-  return cudaMemcpy(target, source, size, kind);
-}
+KJIT_SIM_API(cudaMemcpyAsync, (void* target, const void* source, size_t size, cudaMemcpyKind kind, cudaStream_t),
+             cudaMemcpy(target, source, size, kind))
 cudaError_t cudaMemcpy2D(void* target, size_t target_pitch, const void* source, size_t source_pitch, size_t width,
                          size_t height, cudaMemcpyKind) {
   for (size_t row = 0; row < height; ++row) {
@@ -502,46 +428,25 @@ cudaError_t cudaMemset(void* target, int value, size_t size) {
   if (size > 0) std::memset(target, value, size);
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* target, int value, size_t size, cudaStream_t) {
-  return cudaMemset(target, value, size);
-}
+KJIT_SIM_API(cudaMemsetAsync, (void* target, int value, size_t size, cudaStream_t), cudaMemset(target, value, size))
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  *stream = static_cast<cudaStream_t>(std::malloc(1));
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
-  return cudaStreamCreate(stream);
-}
+KJIT_SIM_API(cudaStreamCreate, (cudaStream_t * stream), give(stream, static_cast<cudaStream_t>(std::malloc(1))))
+KJIT_SIM_API(cudaStreamCreateWithFlags, (cudaStream_t * stream, unsigned), cudaStreamCreate(stream))
+KJIT_SIM_API(cudaStreamCreateWithPriority, (cudaStream_t * stream, unsigned, int), cudaStreamCreate(stream))
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   std::free(stream);
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaStreamQuery(cudaStream_t) {
-  return cudaSuccess;
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
-  return cudaSuccess;
-}
-cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
+KJIT_SIM_API(cudaStreamSynchronize, (cudaStream_t), cudaSuccess)
+KJIT_SIM_API(cudaStreamQuery, (cudaStream_t), cudaSuccess)
+KJIT_SIM_API(cudaStreamWaitEvent, (cudaStream_t, cudaEvent_t, unsigned), cudaSuccess)
+KJIT_SIM_API(cudaStreamIsCapturing, (cudaStream_t, cudaStreamCaptureStatus* status),
+             give(status, cudaStreamCaptureStatusNone))
 
 // An event is the time at which it was recorded.
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = static_cast<cudaEvent_t>(std::calloc(1, sizeof(timespec)));
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  return cudaEventCreate(event);
-}
+KJIT_SIM_API(cudaEventCreate, (cudaEvent_t * event),
+             give(event, static_cast<cudaEvent_t>(std::calloc(1, sizeof(timespec)))))
+KJIT_SIM_API(cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned), cudaEventCreate(event))
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   std::free(event);
   return cudaSuccess;
@@ -551,12 +456,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
   clock_gettime(CLOCK_MONOTONIC, reinterpret_cast<timespec*>(event));
   return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return event != nullptr ? cudaSuccess : set_error(cudaErrorInvalidResourceHandle);
-}
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return cudaEventSynchronize(event);
-}
+KJIT_SIM_API(cudaEventSynchronize, (cudaEvent_t event),
+             event != nullptr ? cudaSuccess : set_error(cudaErrorInvalidResourceHandle))
+KJIT_SIM_API(cudaEventQuery, (cudaEvent_t event), cudaEventSynchronize(event))
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   if (begin == nullptr || end == nullptr) return set_error(cudaErrorInvalidResourceHandle);
   const auto& from = *reinterpret_cast<timespec*>(begin);
@@ -565,6 +467,110 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
       static_cast<float>(to.tv_sec - from.tv_sec) * 1e3f + static_cast<float>(to.tv_nsec - from.tv_nsec) / 1e6f;
   return cudaSuccess;
 }
+
+// Its properties, pitched memory, copies between devices, and settings that have no effect.
+static int attribute_of(cudaDeviceAttr which) {
+  int value = 0;
+  cudaDeviceGetAttribute(&value, which, 0);
+  return value;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) return set_error(cudaErrorInvalidDevice);
+  std::memset(properties, 0, sizeof(*properties));
+  std::strcpy(properties->name, "NVIDIA H200 (kjit's simulator)");
+  size_t available;
+  cudaMemGetInfo(&available, &properties->totalGlobalMem);
+  properties->major = attribute_of(cudaDevAttrComputeCapabilityMajor);
+  properties->minor = attribute_of(cudaDevAttrComputeCapabilityMinor);
+  properties->warpSize = attribute_of(cudaDevAttrWarpSize);
+  properties->multiProcessorCount = attribute_of(cudaDevAttrMultiProcessorCount);
+  properties->maxThreadsPerBlock = attribute_of(cudaDevAttrMaxThreadsPerBlock);
+  properties->maxThreadsPerMultiProcessor = attribute_of(cudaDevAttrMaxThreadsPerMultiProcessor);
+  properties->maxBlocksPerMultiProcessor = attribute_of(cudaDevAttrMaxBlocksPerMultiprocessor);
+  properties->maxThreadsDim[0] = attribute_of(cudaDevAttrMaxBlockDimX);
+  properties->maxThreadsDim[1] = attribute_of(cudaDevAttrMaxBlockDimY);
+  properties->maxThreadsDim[2] = attribute_of(cudaDevAttrMaxBlockDimZ);
+  properties->maxGridSize[0] = attribute_of(cudaDevAttrMaxGridDimX);
+  properties->maxGridSize[1] = attribute_of(cudaDevAttrMaxGridDimY);
+  properties->maxGridSize[2] = attribute_of(cudaDevAttrMaxGridDimZ);
+  properties->regsPerBlock = attribute_of(cudaDevAttrMaxRegistersPerBlock);
+  properties->regsPerMultiprocessor = attribute_of(cudaDevAttrMaxRegistersPerMultiprocessor);
+  properties->sharedMemPerBlock = attribute_of(cudaDevAttrMaxSharedMemoryPerBlock);
+  properties->sharedMemPerBlockOptin = attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  properties->sharedMemPerMultiprocessor = attribute_of(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
+  properties->reservedSharedMemPerBlock = attribute_of(cudaDevAttrReservedSharedMemoryPerBlock);
+  properties->totalConstMem = attribute_of(cudaDevAttrTotalConstantMemory);
+  properties->l2CacheSize = attribute_of(cudaDevAttrL2CacheSize);
+  properties->memoryBusWidth = attribute_of(cudaDevAttrGlobalMemoryBusWidth);
+#if CUDART_VERSION < 13000
+  properties->clockRate = attribute_of(cudaDevAttrClockRate);
+  properties->memoryClockRate = attribute_of(cudaDevAttrMemoryClockRate);
+#endif
+  properties->cooperativeLaunch = attribute_of(cudaDevAttrCooperativeLaunch);
+  properties->clusterLaunch = attribute_of(cudaDevAttrClusterLaunch);
+  properties->concurrentKernels = attribute_of(cudaDevAttrConcurrentKernels);
+  properties->unifiedAddressing = attribute_of(cudaDevAttrUnifiedAddressing);
+  properties->managedMemory = attribute_of(cudaDevAttrManagedMemory);
+  properties->concurrentManagedAccess = attribute_of(cudaDevAttrConcurrentManagedAccess);
+  properties->pageableMemoryAccess = attribute_of(cudaDevAttrPageableMemoryAccess);
+  properties->canMapHostMemory = attribute_of(cudaDevAttrCanMapHostMemory);
+  properties->memoryPoolsSupported = attribute_of(cudaDevAttrMemoryPoolsSupported);
+  return cudaSuccess;
+}
+KJIT_SIM_API(cudaChooseDevice, (int* device, const cudaDeviceProp*), give(device, 0))
+
+cudaError_t cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
+  *pitch = (width + 511) / 512 * 512;
+  return cudaMalloc(pointer, *pitch * height);
+}
+cudaError_t cudaMemset2D(void* target, size_t pitch, int value, size_t width, size_t height) {
+  for (size_t row = 0; row < height; ++row) cudaMemset(static_cast<char*>(target) + row * pitch, value, width);
+  return cudaSuccess;
+}
+KJIT_SIM_API(cudaMemset2DAsync, (void* target, size_t pitch, int value, size_t width, size_t height, cudaStream_t),
+             cudaMemset2D(target, pitch, value, width, height))
+cudaError_t cudaMemcpyPeer(void* target, int to, const void* source, int from, size_t size) {
+  if (to != 0 || from != 0) return cudaErrorInvalidDevice;
+  return cudaMemcpy(target, source, size, cudaMemcpyDeviceToDevice);
+}
+KJIT_SIM_API(cudaMemcpyPeerAsync, (void* target, int to, const void* source, int from, size_t size, cudaStream_t),
+             cudaMemcpyPeer(target, to, source, from, size))
+#if CUDART_VERSION >= 13000
+KJIT_SIM_API(cudaMemPrefetchAsync, (const void*, size_t, cudaMemLocation, unsigned, cudaStream_t), cudaSuccess)
+KJIT_SIM_API(cudaMemAdvise, (const void*, size_t, cudaMemoryAdvise, cudaMemLocation), cudaSuccess)
+#else
+KJIT_SIM_API(cudaMemPrefetchAsync, (const void*, size_t, int, cudaStream_t), cudaSuccess)
+KJIT_SIM_API(cudaMemAdvise, (const void*, size_t, cudaMemoryAdvise, int), cudaSuccess)
+#endif
+KJIT_SIM_API(cudaStreamAttachMemAsync, (cudaStream_t, void*, size_t, unsigned), cudaSuccess)
+
+// Launches and copies have ended when they return, and so has what a function of the host waits for.
+cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t function, void* data) {
+  function(data);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, void* data, unsigned) {
+  callback(stream, cudaSuccess, data);
+  return cudaSuccess;
+}
+KJIT_SIM_API(cudaEventRecordWithFlags, (cudaEvent_t event, cudaStream_t stream, unsigned),
+             cudaEventRecord(event, stream))
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (least != nullptr) *least = 0;
+  if (greatest != nullptr) *greatest = -5;
+  return cudaSuccess;
+}
+KJIT_SIM_API(cudaStreamGetPriority, (cudaStream_t, int* priority), give(priority, 0))
+KJIT_SIM_API(cudaStreamGetFlags, (cudaStream_t, unsigned* flags), give(flags, cudaStreamDefault))
+KJIT_SIM_API(cudaSetDeviceFlags, (unsigned), cudaSuccess)
+KJIT_SIM_API(cudaGetDeviceFlags, (unsigned* flags), give(flags, cudaDeviceScheduleAuto))
+KJIT_SIM_API(cudaDeviceSetCacheConfig, (cudaFuncCache), cudaSuccess)
+KJIT_SIM_API(cudaDeviceGetCacheConfig, (cudaFuncCache * config), give(config, cudaFuncCachePreferNone))
+// No device is a peer of itself.
+KJIT_SIM_API(cudaDeviceEnablePeerAccess, (int, unsigned), cudaErrorInvalidDevice)
+KJIT_SIM_API(cudaDeviceDisablePeerAccess, (int device),
+             device == 0 ? cudaErrorPeerAccessNotEnabled : cudaErrorInvalidDevice)
 
 // The only driver function: descriptions of errors, which have the runtime's numbers.
 static int driver_error_string(int result, const char** text) {
@@ -586,13 +592,13 @@ static cudaError_t find_driver_function(const char* name, void** function, cudaD
   if (status != nullptr) *status = is_known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
-cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long,
-                                    cudaDriverEntryPointQueryResult* status) {
-  return find_driver_function(name, function, status);
-}
-cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
-                                             cudaDriverEntryPointQueryResult* status) {
-  return find_driver_function(name, function, status);
-}
+KJIT_SIM_API(cudaGetDriverEntryPoint,
+             (const char* name, void** function, unsigned long long, cudaDriverEntryPointQueryResult* status),
+             find_driver_function(name, function, status))
+KJIT_SIM_API(cudaGetDriverEntryPointByVersion,
+             (const char* name, void** function, unsigned, unsigned long long, cudaDriverEntryPointQueryResult* status),
+             find_driver_function(name, function, status))
+
+#undef KJIT_SIM_API
 
 }  // extern "C"

@@ -806,7 +806,7 @@ extern "C" void __ubsan_handle_type_mismatch_v1(const Misaligned* found, const v
   char what[400];
   std::snprintf(what, sizeof(what), "%s %s at the misaligned address %p, which is not a multiple of %u", verb,
                 found->type->name, address, 1u << found->log_alignment);
-  if (kjit_sim::hooks.accuse != nullptr) kjit_sim::hooks.accuse(what, __builtin_return_address(0));
+  if (kjit_sim::hooks.launch_begin != nullptr) kjit_sim::fail_at(what, __builtin_return_address(0));
   kjit_sim::fail("%s:%u: a thread %s", found->file, found->line, what);
 }
 

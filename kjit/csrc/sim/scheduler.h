@@ -224,8 +224,6 @@ struct Hooks {
   /// Memory of the simulated GPU was allocated.
   void (*allocated)(const void* memory, std::size_t size) = nullptr;
   void (*freed)(const void* memory) = nullptr;
-  /// Fails with a report that the running thread does `what` ("reads ...") at a place in the code.
-  void (*accuse)(const char* what, const void* place) = nullptr;
 };
 extern constinit Hooks hooks;
 

@@ -1,8 +1,8 @@
 // Addresses of a block's shared memory: the module's thread-local variables on this OS thread, and the dynamic part.
 
 #include <kjit_sim/ptx.h>
-#include <link.h>
 
+#include "places.h"
 #include "scheduler.h"
 
 namespace kjit_sim {
@@ -25,24 +25,11 @@ bool is_of(const Worker& w, const void* address) {
 
 const Range& shared_variables() {
   if (variables.begin == nullptr) {
-    dl_iterate_phdr(
-        [](dl_phdr_info* info, std::size_t, void*) {
-          const auto here = reinterpret_cast<std::uintptr_t>(&shared_variables);
-          bool is_ours = false;
-          for (int i = 0; i < info->dlpi_phnum; ++i) {
-            const auto& segment = info->dlpi_phdr[i];
-            const auto begin = static_cast<std::uintptr_t>(info->dlpi_addr + segment.p_vaddr);
-            is_ours |= segment.p_type == PT_LOAD && here >= begin && here - begin < segment.p_memsz;
-          }
-          if (!is_ours) return 0;
-          for (int i = 0; i < info->dlpi_phnum; ++i) {
-            const auto& segment = info->dlpi_phdr[i];
-            if (segment.p_type != PT_TLS) continue;
-            variables = {static_cast<const char*>(info->dlpi_tls_data), static_cast<std::size_t>(segment.p_memsz)};
-          }
-          return 1;
-        },
-        nullptr);
+    with_loaded_module([](const dl_phdr_info& info) {
+      for_each_segment(info, PT_TLS, [&](Range memory, const auto&) {
+        variables = {static_cast<const char*>(info.dlpi_tls_data), memory.size};
+      });
+    });
   }
   return variables;
 }

@@ -16,27 +16,13 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kjit.engine.cache import locks, staging
-from kjit.engine.cache.artifact import (
-    DAMAGED,
-    RECORD,
-    RECORD_BEING_WRITTEN,
-    Artifact,
-    damage,
-    read_artifact,
-    read_summary,
-    untrusted,
-)
-from kjit.engine.cache.folders import (
-    own_users,
-    scan,
-    subfolders,
-    weakness,
-)
+from kjit.engine.cache.artifact import DAMAGED, RECORD, Artifact, damage, read_artifact
+from kjit.engine.cache.folders import own_users, refuse_unsafe, scan, subfolders, weakness
 from kjit.errors import CacheError
 from kjit.runtime import LAYOUT, SOURCE_TEXTS
 from kjit.runtime.manifest import TOOLCHAINS
@@ -47,6 +33,7 @@ _SUPPORT = "support"
 _NO_TARGETS = (LOCKS, STAGING, _SUPPORT, TOOLCHAINS)
 _KEY = re.compile(r"[0-9a-f]{32}")
 _SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
+_RECORD_FILE = re.compile(rf"{re.escape(RECORD)}(?:\.[0-9a-f]+)?")
 
 
 class Entry(NamedTuple):
@@ -100,25 +87,32 @@ class Contents:
                             key = f"{target.name}/{op.name}/{key1.name}/{key2.name}"
                             yield _entry(key2.path, name, op.name, key)
 
-    def read(self, entry: Entry) -> Artifact | str:
-        """The artifact of an entry with its library checked, or what is wrong with it."""
+    def read(self, entry: Entry, *, thorough: bool = True) -> Artifact | str:
+        """The artifact of an entry, or what is wrong with it.
+
+        Args:
+            thorough: check its library; else only compare its size.
+        """
         owners = self._owners()
-        artifact = untrusted(entry.path, owners) or read_artifact(entry.path, owners)
+        artifact = read_artifact(entry.path, owners)
         if isinstance(artifact, str):
             return artifact
-        return _misplaced(entry, artifact.record) or damage(artifact, owners, thorough=True) or artifact
-
-    def summary(self, entry: Entry) -> Mapping[str, Any] | str:
-        """The summary in the record of an entry (`label`, `arguments`, `built` and so on), or what is wrong with it.
-
-        Faster than `read`: of the library only the size is compared, and only a part of the record is read.
-        """
-        record = read_summary(entry.path)
-        if isinstance(record, str):
-            return record
-        if entry.library_size != record["size"]:
+        if thorough:
+            return damage(artifact, owners, thorough=True) or artifact
+        if entry.library_size != artifact.size:
             return f"{DAMAGED} its library {'is missing' if entry.library_size < 0 else 'has another size'}"
-        return _misplaced(entry, record) or record
+        return artifact
+
+    def refuse_unsafe(self, *inner: str) -> None:
+        """Reject this cache if others can change it, or one of these folders in it: by replacing a folder after the
+        checks of an artifact, they could change the code that is loaded.
+
+        Raises:
+            CacheError: they can.
+        """
+        owners = self._owners() if self.is_shared else None
+        for each in (str(self.root), str(self.layout), *inner):
+            refuse_unsafe(each, follow=each == str(self.root), root=self.root, owners=owners)
 
     def unsafe_parts(self) -> Iterator[tuple[str, str]]:
         """The paths in this cache that others can change, and how; for artifacts see `read`."""
@@ -148,11 +142,11 @@ class Contents:
         freed = 0
         try:
             # The record first: without it, the rest is not an artifact.
-            for name in sorted(_own_files(entry.folder, entry.op), key=lambda name: name != RECORD):
-                path = entry.folder / name
-                size = path.lstat().st_size
-                path.unlink()
-                freed += size
+            for file in sorted(scan(entry.path), key=lambda file: file.name != RECORD):
+                if file.name == f"{entry.op}.so" or _RECORD_FILE.fullmatch(file.name):
+                    size = file.stat(follow_symlinks=False).st_size
+                    os.unlink(file.path)
+                    freed += size
         except FileNotFoundError:
             pass  # somebody else removes it
         except OSError as error:
@@ -162,21 +156,6 @@ class Contents:
             for folder in (entry.folder, *entry.folder.parents[:3]):
                 folder.rmdir()
         return freed
-
-    def build_seconds(self, op: str) -> dict[tuple[str, str], float]:
-        """Seconds of the latest build of each variant of `op` that is in the cache, by target and label."""
-        last: dict[tuple[str, str], tuple[float, float]] = {}
-        for target in subfolders(self.layout):
-            if target.name in _NO_TARGETS:
-                continue
-            for key1 in subfolders(f"{target.path}/{op}"):
-                for key2 in subfolders(key1.path):
-                    artifact = read_artifact(key2.path)
-                    if isinstance(artifact, str) or not isinstance(seconds := artifact.build.get("seconds"), float):
-                        continue
-                    variant = (artifact.target, artifact.label)
-                    last[variant] = max(last.get(variant, (0.0, 0.0)), (artifact.built, seconds))
-        return {variant: seconds for variant, (_, seconds) in last.items()}
 
     def sweep(self) -> int:
         """Remove the staging folders of processes that have ended, and return how many there were."""
@@ -220,22 +199,10 @@ class Contents:
         """The folder of sources that were given as text (`load_inline`), in folders named by their contents."""
         return self.root / SOURCE_TEXTS
 
-    def texts_by_age(self) -> list[tuple[float, int, str]]:
-        """Time of writing, bytes and path of each folder of texts, oldest first."""
-        found = []
-        for folder in subfolders(str(self.texts)):
-            with contextlib.suppress(FileNotFoundError):  # somebody else removes it
-                size = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder.path))
-                found.append((folder.stat(follow_symlinks=False).st_mtime, size, folder.path))
-        return sorted(found)
-
     def texts_size(self) -> int:
         """The bytes of all texts."""
-        return sum(size for _, size, _ in self.texts_by_age())
-
-    def forget_text(self, folder: str) -> None:
-        """Remove one folder of texts; it is written again when it is needed."""
-        shutil.rmtree(folder, ignore_errors=True)
+        files = (file for folder in subfolders(self.texts) for file in scan(folder))
+        return sum(file.stat(follow_symlinks=False).st_size for file in files)
 
     def forget_texts(self) -> int:
         """Remove all texts, and return the bytes that were freed."""
@@ -257,7 +224,7 @@ class Contents:
         if path.parent.is_symlink():
             return
         with contextlib.suppress(OSError):
-            handle = locks.open_file(path, os.O_NOFOLLOW)
+            handle = locks.open_file(path, 0)
             try:
                 if locks.try_lock(handle):
                     path.unlink()
@@ -267,13 +234,6 @@ class Contents:
 
 def not_removed(path: Path, error: OSError) -> CacheError:
     return CacheError(f"'{path}' cannot be removed: {error.strerror}.", hint="check its permissions and its owner")
-
-
-def _misplaced(entry: Entry, record: Mapping[str, Any]) -> str | None:
-    """The reason not to use an artifact that is not in the place given by its record; None if it is."""
-    if entry.key == f"{record['target'].replace(':', '-')}/{record['op']}/{record['key1']}/{record['key2']}":
-        return None
-    return f"{DAMAGED} its record belongs to another artifact"
 
 
 def _target_in(name: str) -> str:
@@ -296,11 +256,3 @@ def _entry(path: str, target: str, op: str, key: str) -> Entry:
     except OSError:
         pass
     return Entry(path, target, op, key, size, library_size, used)
-
-
-def _own_files(folder: Path, op: str) -> list[str]:
-    return [entry.name for entry in scan(folder) if _is_own(entry.name, f"{op}.so")]
-
-
-def _is_own(name: str, library: str) -> bool:
-    return name in (RECORD, library) or RECORD_BEING_WRITTEN.fullmatch(name) is not None

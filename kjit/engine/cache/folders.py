@@ -6,10 +6,12 @@ followed, so that kjit lists, counts and deletes only its own files.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import operator
 import os
 import re
+import secrets
 import shlex
 import stat
 from pathlib import Path
@@ -19,7 +21,6 @@ from kjit.errors import CacheError
 from kjit.runtime import OTHERS_MAY_WRITE, SOURCE_TEXTS
 from kjit.runtime import own_users as own_users
 from kjit.runtime import weakness as weakness
-from kjit.runtime import weakness_of as weakness_of
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -58,12 +59,15 @@ def _demand_own(status: os.stat_result, path: Path) -> None:
         raise PermissionError(errno.EPERM, weak, str(path))
 
 
-def refuse_unsafe(folder: Path | str, *, follow: bool, root: Path | None = None) -> None:
-    """Reject a folder that somebody other than this user (or root) can change. It need not exist.
+def refuse_unsafe(
+    folder: Path | str, *, follow: bool, root: Path | None = None, owners: tuple[int, ...] | None = None
+) -> None:
+    """Reject a folder that somebody other than its owners can change. It need not exist.
 
     Args:
         follow: a symbolic link to a folder is allowed.
         root: the cache that contains it; by default the folder itself.
+        owners: the trusted users; by default this user and root.
 
     Raises:
         CacheError: it cannot be used as a cache, or as a part of one; the hint is about the whole cache.
@@ -72,23 +76,18 @@ def refuse_unsafe(folder: Path | str, *, follow: bool, root: Path | None = None)
         status = os.stat(folder, follow_symlinks=follow)
     except OSError:
         return  # nothing is loaded from it, and `writable` reports why it cannot be created
-    is_folder = stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)
-    if not is_folder or weakness(status, own_users()) is None:
+    weak = weakness(status, own_users() if owners is None else owners)
+    if weak is None or not (stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
         return
-    if stat.S_ISLNK(status.st_mode):
-        raise CacheError(
-            f"'{folder}' is a symbolic link, and links inside a cache are not followed.",
-            hint=f"remove the link, or set {env.CACHE_DIR} to the folder that it points to",
-        )
-    whole = folder if root is None else root
-    if status.st_uid not in own_users():
-        raise CacheError(
-            f"The cache folder '{folder}' belongs to another user (id {status.st_uid}), who can change the code in it.",
-            hint=_OWN_FOLDER + (f", or remove this one (`rm -r {_quoted(whole)}`)" if _is_only_a_cache(whole) else ""),
-        )
+    hint = how_to_close(folder if root is None else root)
+    if owners is not None:
+        hint = f"its owner can `chmod -R go-w {_quoted(root or folder)}`; or remove it from {env.SHARED_CACHE_DIR}"
+    elif stat.S_ISLNK(status.st_mode):
+        hint = f"remove the link, or set {env.CACHE_DIR} to the folder that it points to"
     raise CacheError(
-        f"Other users may write to the cache folder '{folder}' and so change the code that you load.",
-        hint=how_to_close(whole),
+        f"The {'' if owners is None else 'shared '}cache is not used, because somebody else could change the code that "
+        f"you load: '{folder}' {weak}.",
+        hint=hint,
     )
 
 
@@ -118,29 +117,6 @@ def _is_only_a_cache(root: Path | str) -> bool:
 
 def _quoted(root: Path | str) -> str:
     return shlex.quote(os.fspath(root))
-
-
-def distrust(folder: Path, *, owner: int | None = None, follow: bool = False) -> str | None:
-    """Why nothing may be loaded from a part of a shared cache; None if it may, or if the part does not exist.
-
-    A shared cache is named by this user and usually belongs to somebody else, who is trusted. Everything in it must
-    belong to that one user (or root, or this user), and no group may write to it.
-
-    Args:
-        owner: the user that the shared cache belongs to; None for its topmost folder.
-        follow: a symbolic link is allowed.
-    """
-    try:
-        status = os.stat(folder, follow_symlinks=follow)
-    except OSError:
-        return None
-    if stat.S_ISLNK(status.st_mode):
-        return f"'{folder}' is a symbolic link"
-    if owner is not None and status.st_uid not in (owner, 0, os.geteuid()):
-        return f"'{folder}' belongs to another user (id {status.st_uid}) than the cache (id {owner})"
-    if status.st_mode & OTHERS_MAY_WRITE:
-        return f"users other than its owner may write to '{folder}'"
-    return None
 
 
 def is_noexec(folder: Path | str) -> bool:
@@ -177,6 +153,33 @@ def close_to_others(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & OTHERS_MAY_WRITE:
         path.chmod(mode & ~OTHERS_MAY_WRITE)
+
+
+def write_file(path: Path | str, content: bytes) -> None:
+    """Write a file that its owner alone can change, under a temporary name, and rename it to `path`.
+
+    Raises:
+        OSError: it cannot be written; an earlier file is still there.
+    """
+    being_written = f"{path}.{secrets.token_hex(4)}"
+    try:
+        handle = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with open(handle, "wb") as file:
+            file.write(content)
+        os.replace(being_written, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(being_written)
+        # A network disk may fail to rename to a file that is in use, or after it has renamed.
+        if not _holds(path, content):
+            raise
+
+
+def _holds(path: Path | str, content: bytes) -> bool:
+    try:
+        return Path(path).read_bytes() == content
+    except OSError:
+        return False
 
 
 def subfolders(folder: Path | str | os.DirEntry[str]) -> list[os.DirEntry[str]]:

@@ -68,9 +68,7 @@ def hold_folder(folder: Path, doing: str) -> Iterator[None]:
     Raises:
         OSError: it cannot be opened.
     """
-    with _changing:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        _open_files.add(handle)
+    handle = open_folder(folder)
     try:
         _wait(handle, doing, threading.Event())
         yield
@@ -89,13 +87,26 @@ def open_lock(path: Path) -> int:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A file to lock, opened with additional `flags`; `release` closes it.
+    """A file to lock, opened with additional `flags`; `release` closes it. A link is not followed.
 
     Raises:
         OSError: it cannot be opened.
     """
+    return _open(path, os.O_RDWR | flags)
+
+
+def open_folder(folder: Path) -> int:
+    """A folder to lock; `release` closes it.
+
+    Raises:
+        OSError: it cannot be opened, or is a link.
+    """
+    return _open(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _open(path: Path, flags: int) -> int:
     with _changing:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+        handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         _open_files.add(handle)
     return handle
 

@@ -30,7 +30,7 @@ from kjit.engine.key.key import source_key_of, tvm_ffi_version
 from kjit.engine.key.paths import shown
 from kjit.engine.toolchain.memo import is_unchanged
 from kjit.errors import UsageError
-from kjit.runtime.manifest import FileState, Reads, absolute
+from kjit.runtime.manifest import FileState, absolute
 from kjit.spec import Side, Spec
 
 _SIDES: tuple[tuple[str, Side], ...] = (("cuda", "cuda"), ("sim", "cuda"), ("cpu", "cpu"))
@@ -60,8 +60,7 @@ def find_stale(store: Store, project: Path | None, declared: Iterable[Spec]) -> 
 
 
 def _why_stale(artifact: Artifact, declared: list[Spec]) -> str | None:
-    inputs = artifact.record["inputs"]
-    assert isinstance(inputs, dict)  # checked when it was read
+    inputs = artifact.inputs
     return (
         _other_version(inputs.get("versions"))
         or next(_other_compilers(inputs.get("toolchain")), None)
@@ -98,7 +97,7 @@ def _other_declaration(artifact: Artifact, declared: list[Spec]) -> str | None:
     specs = [spec.only(side) for spec in declared if side is not None and side in spec.kinds]
     for spec in specs:
         with contextlib.suppress(UsageError):  # a source is missing: then it has no key
-            if source_key_of(spec, artifact.target) == artifact.record["source_key"]:
+            if source_key_of(spec, artifact.target) == artifact.summary["source_key"]:
                 return None
     return "its source, exports or flags have changed" if specs else None
 
@@ -110,9 +109,7 @@ def _other_files(artifact: Artifact, module: object) -> str | None:
             if _digest(absolute(written)) != digest:
                 state = "changed" if os.path.exists(absolute(written)) else "is gone"
                 return f"{shown(written, artifact.project)} {state}"
-        reads = artifact.record["reads"]
-        assert isinstance(reads, dict)  # checked when it was read
-        found = compare(Reads(reads), artifact.project)
+        found = compare(artifact.reads, artifact.project)
     except (LookupError, TypeError, ValueError):
         return f"{DAMAGED} its record lists no headers"
     return found if isinstance(found, str) else None

@@ -24,10 +24,9 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
 
 from kjit import env
 from kjit.engine.cache import limit, locks, staging
@@ -35,27 +34,19 @@ from kjit.engine.cache.artifact import (
     DAMAGED,
     UNTRUSTED,
     describe,
+    lines_of,
     match,
     read_artifact,
     write_record,
 )
 from kjit.engine.cache.artifact import Artifact as Artifact
 from kjit.engine.cache.contents import LOCKS, STAGING, Contents
-from kjit.engine.cache.folders import (
-    NO_SPACE,
-    close_to_others,
-    disk_full,
-    distrust,
-    make_private,
-    refuse_unsafe,
-    scan,
-    subfolders,
-)
+from kjit.engine.cache.folders import NO_SPACE, close_to_others, disk_full, make_private, subfolders, write_file
 from kjit.engine.key.differences import differences
 from kjit.engine.key.key import Key
 from kjit.errors import CacheError
 from kjit.runtime.bundle import digest_of
-from kjit.runtime.manifest import FORMAT, LAST_USE_STEP_S, Reads, note_use
+from kjit.runtime.manifest import LAST_USE_STEP_S, Reads, note_use
 
 _ATTEMPTS = 10
 
@@ -71,19 +62,14 @@ class Lookup:
     """The result of `find`: an artifact, or the reason why there is none.
 
     Attributes:
+        key1: of the key that was looked up.
         shared: the folder of the shared cache that it is in; None if it is in this one.
     """
 
     artifact: Artifact | None
     reason: str
+    key1: str = ""
     shared: Path | None = None
-
-
-class Missed(NamedTuple):
-    """A look-up that found no artifact: its key (`key1`), and the reason."""
-
-    key1: str
-    reason: str
 
 
 class Store(Contents):
@@ -107,9 +93,8 @@ class Store(Contents):
         Raises:
             CacheError: the folder belongs to somebody else, or others may write to it.
         """
-        store = _store(env.cache_dir() if root is None else root, asks_shared=root is None)
-        refuse_unsafe(store.root, follow=True)
-        refuse_unsafe(store.layout, follow=False, root=store.root)
+        store = cls(env.cache_dir() if root is None else root, asks_shared=root is None)
+        store.refuse_unsafe()
         return store
 
     def writable(self, *, must_last: bool = False) -> Store:
@@ -143,10 +128,11 @@ class Store(Contents):
 
     def _why_not_writable(self) -> str | None:
         env.cache_max_size()  # an invalid value is reported before a compile
+        folders = (self.layout / LOCKS, self.layout / STAGING)
         try:
-            for folder in (self.layout / LOCKS, self.layout / STAGING):
+            for folder in folders:
                 make_private(folder)
-                refuse_unsafe(folder, follow=False, root=self.root)
+            self.refuse_unsafe(*map(str, folders))
             return None if os.access(self.layout / STAGING, os.W_OK | os.X_OK) else "it is read-only"
         except (FileExistsError, NotADirectoryError):
             raise CacheError(
@@ -165,15 +151,13 @@ class Store(Contents):
             CacheError: somebody other than its owner may write to this cache, or to a shared one.
         """
         found = self._find_here(key)
-        if found.artifact is None and self._asks_shared:
-            reasons = [found.reason]
-            for cache in self.shared_caches():
-                theirs = cache._find_here(key)
-                if theirs.artifact is not None:
-                    return Lookup(theirs.artifact, "", cache.root)
-                reasons.append(f"in the shared cache {cache.root}: {theirs.reason}")
-            return Lookup(None, "; ".join(reasons))
-        return found
+        reasons = [found.reason]
+        for cache in self.shared_caches() if found.artifact is None else ():
+            theirs = cache._find_here(key)
+            if theirs.artifact is not None:
+                return replace(theirs, shared=cache.root)
+            reasons.append(f"in the shared cache {cache.root}: {theirs.reason}")
+        return replace(found, reason="; ".join(reasons))
 
     def fetch(self, key: Key) -> Lookup:
         """Like `find`; an artifact that only a shared cache has is copied into this one, if this is writable.
@@ -185,7 +169,7 @@ class Store(Contents):
             return found
         copy = self._copy(found.artifact, key)
         _log.info("%s comes from the shared cache %s", key.variant.label, found.shared)
-        return found if copy is None else Lookup(copy, "")
+        return found if copy is None else replace(found, artifact=copy, shared=None)
 
     def shared_caches(self) -> list[Store]:
         """The shared caches, in order; they need not exist.
@@ -202,30 +186,24 @@ class Store(Contents):
         roots.pop(os.path.realpath(self.root), None)
         return [Store(root, is_shared=True) for root in roots.values()]
 
-    def distrusted(self) -> str | None:
-        """Why nothing is loaded from this shared cache; None if it is used, or does not exist."""
-        return distrust(self.root, follow=True) or distrust(self.layout)
-
     def _find_here(self, key: Key) -> Lookup:
         folder = self._folder(key)
-        if not self.is_shared:
-            self._refuse_unsafe_above(folder)
-        elif (refusal := self._refusal(folder)) is not None:
-            return Lookup(None, refusal)
+        self.refuse_unsafe(*_above(folder), folder)
         try:
             names = os.listdir(folder)
         except FileNotFoundError:
-            return Lookup(None, self._why_not(key))
+            is_there = not self.is_shared or self.root.is_dir()
+            return Lookup(None, self._why_not(key) if is_there else "there is no such folder", key.key1)
         except OSError as error:
-            return Lookup(None, f"its cache folder cannot be read ({error.strerror})")
-        reason = self._why_not(key) if not names else ""
+            return Lookup(None, f"its cache folder cannot be read ({error.strerror})", key.key1)
+        reason = "" if names else self._why_not(key)
         for name in names:
             found = self._check(f"{folder}/{name}", key)
             if isinstance(found, Artifact):
-                return Lookup(found, "")
+                return Lookup(found, "", key.key1)
             # The reason for one of several unsuitable artifacts is reported; damage takes precedence.
             reason = found if not reason or found.startswith((DAMAGED, UNTRUSTED)) else reason
-        return Lookup(None, reason)
+        return Lookup(None, reason, key.key1)
 
     @contextlib.contextmanager
     def lock(self, key: Key, cancel: threading.Event | None = None) -> Iterator[None]:
@@ -254,12 +232,9 @@ class Store(Contents):
             if self._why_not_writable() is not None:
                 return None
             with self.staging() as folder:
-                prepared = folder / "artifact"
-                prepared.mkdir(mode=0o700)
-                shutil.copyfile(artifact.library, prepared / artifact.library.name, follow_symlinks=False)
-                close_to_others(prepared / artifact.library.name)
-                write_record(prepared, artifact.record)
-                self._move_into_place(prepared, Path(self._folder(key), artifact.folder.name), key)
+                library = folder / artifact.library.name
+                shutil.copyfile(artifact.library, library, follow_symlinks=False)
+                self._put(key, library, artifact.lines, artifact.folder.name, folder)
         except (OSError, CacheError) as error:
             _log.debug("%s is not copied into the cache: %s", artifact.folder, error)
             return None
@@ -283,75 +258,58 @@ class Store(Contents):
         paths, *_, digests = reads.headers
         key2 = digest_of([paths, digests])
         try:
-            prepared = folder / "artifact"
-            prepared.mkdir(mode=0o700)
-            record = {
-                "format": FORMAT,
-                "project": key.project,
+            summary = {
                 "op": key.variant.spec.name,
                 "label": key.variant.spec.label,
                 "arguments": key.variant.spec.args,
                 "target": str(key.variant.target),
+                "project": key.project,
                 "key1": key.key1,
                 "key2": key2,
                 "source_key": key.source_key,
                 **describe(library.read_bytes()),
-                "reads": reads.to_json(),
-                "inputs": key.inputs,
-                "build": build,
                 "built": time.time(),
             }
-            close_to_others(library)
-            os.replace(library, prepared / f"{key.variant.spec.name}.so")
-            write_record(prepared, record)
-            home = Path(self._folder(key), key2)
-            self._move_into_place(prepared, home, key)
+            lines = lines_of(summary, reads, {"inputs": key.inputs, "build": build})
+            home = self._put(key, library, lines, key2, folder)
         except OSError as error:
             if error.errno in NO_SPACE:
                 raise disk_full(self.root) from None
             raise CacheError(
                 f"'{library.name}' cannot be put into the cache '{self.root}': {error.strerror}."
             ) from None
-        artifact = Artifact(str(home), json.loads(json.dumps(record)), time.time())
+        artifact = Artifact(home, lines, time.time())
         limit.make_room(self, artifact)
         return artifact
+
+    def write_texts(self, name: str, texts: Mapping[str, bytes]) -> Path:
+        """Write the sources of a module that were given as text, and return their folder.
+
+        Args:
+            name: of the folder: one for each content.
+            texts: the content of each file, by name.
+
+        Raises:
+            CacheError: the disk is full.
+        """
+        folder = self.texts / name
+        make_private(folder)
+        try:
+            for each, text in texts.items():
+                write_file(folder / each, text)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise disk_full(self.root) from None
+            raise
+        return folder
 
     def _folder(self, key: Key) -> str:
         return f"{self.layout}/{key.folder}"
 
-    def _refusal(self, folder: str) -> str | None:
-        """Why nothing is loaded from `folder` of this shared cache; None if it is used, or does not exist.
-
-        Raises:
-            CacheError: nothing is loaded from this cache at all.
-        """
-        refusal = self.distrusted()
-        if refusal is not None:
-            raise CacheError(
-                f"The shared cache '{self.root}' is not used, because others could change the code that you load: "
-                f"{refusal}.",
-                hint=f"its owner can `chmod -R go-w {self.root}`; or remove it from {env.SHARED_CACHE_DIR}",
-            )
-        try:
-            owner = os.stat(self.root).st_uid
-        except OSError as error:
-            return f"it cannot be read ({error.strerror})"
-        above = [Path(folder), *Path(folder).parents[:2]]
-        inside = [Path(artifact.path) for artifact in scan(folder)]
-        parts = [*above, *inside, *(Path(file.path) for path in inside for file in scan(path))]
-        return next(filter(None, (distrust(part, owner=owner) for part in parts)), None)
-
-    def _refuse_unsafe_above(self, folder: str) -> None:
-        """Reject folders between this cache and an artifact that others can change: by replacing one after the checks,
-        they could change the code that is loaded."""
-        above = os.path.dirname(folder)
-        for each in (os.path.dirname(above), above, folder):
-            refuse_unsafe(each, follow=False, root=self.root)
-
     def _check(self, folder: str, key: Key) -> Artifact | str:
         found = match(folder, key, self._owners(), thorough=self.is_shared)
         if isinstance(found, Artifact) and not self.is_shared:
-            if found.is_outdated:
+            if found.is_renewed:
                 _renew(found)
             elif abs(time.time() - found.used) > LAST_USE_STEP_S:
                 note_use(folder)
@@ -360,56 +318,57 @@ class Store(Contents):
     def _why_not(self, key: Key) -> str:
         """Why there is no artifact of this key: the differences from the last one of the same variant of this
         project."""
-        project = key.project
-        op_folder = Path(self._folder(key)).parent
         newest: Artifact | None = None
         label = key.variant.spec.label
-        for key1 in subfolders(op_folder):
-            if _labels.get(key1.path, label) != label:
-                continue
-            for key2 in subfolders(key1.path):
+        for key1 in subfolders(os.path.dirname(self._folder(key))):
+            for key2 in subfolders(key1.path) if _labels.get(key1.path, label) == label else ():
                 artifact = read_artifact(key2.path)
                 if isinstance(artifact, Artifact):
                     _labels[key1.path] = artifact.label
-                    is_same = artifact.label == label and artifact.project == project
+                    is_same = artifact.label == label and artifact.project == key.project
                     if is_same and (newest is None or artifact.used > newest.used):
                         newest = artifact
         if newest is None:
             return "it was never built here"
-        inputs = newest.record["inputs"]
-        found = differences(inputs, json.loads(json.dumps(key.inputs)), project) if isinstance(inputs, dict) else []
+        found = differences(newest.inputs, json.loads(json.dumps(key.inputs)), key.project)
         return "; ".join(found[:3]) or "it was built from other inputs"
 
-    def _move_into_place(self, prepared: Path, folder: Path, key: Key) -> None:
+    def _put(self, key: Key, library: Path, lines: tuple[bytes, ...], key2: str, folder: Path) -> str:
+        """Move a library in `folder`, with the lines of its record, to the place of an artifact."""
+        prepared = folder / "artifact"
+        prepared.mkdir(mode=0o700)
+        close_to_others(library)
+        os.replace(library, prepared / f"{key.variant.spec.name}.so")
+        write_record(prepared, lines)
+        home = f"{self._folder(key)}/{key2}"
         for _ in range(_ATTEMPTS):
             try:
-                for parent in reversed(folder.parents[:3]):
-                    refuse_unsafe(parent, follow=False, root=self.root)
-                make_private(folder.parent)
-                os.rename(prepared, folder)
-                return
+                self.refuse_unsafe(*_above(self._folder(key)), self._folder(key))
+                make_private(Path(home).parent)
+                os.rename(prepared, home)
+                return home
             except FileNotFoundError:
                 continue  # `clean-cache` removed an empty folder between the two calls
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
             # There already is one with the same two keys: it is used, unless it is damaged.
-            if isinstance(self._check(str(folder), key), Artifact):
-                return
+            if isinstance(self._check(home, key), Artifact):
+                return home
             with contextlib.suppress(FileNotFoundError):
-                os.rename(folder, staging.spare_name(self.layout / STAGING))
-        raise CacheError(f"'{folder}' cannot be made: another process keeps removing it.")
+                os.rename(home, staging.spare_name(self.layout / STAGING))
+        raise CacheError(f"'{home}' cannot be made: another process keeps removing it.")
 
 
-@lru_cache(maxsize=64)
-def _store(root: Path, asks_shared: bool) -> Store:
-    """The store in `root`, cached: it has no state except its paths, and composing these takes as long as a look-up."""
-    return Store(root, asks_shared=asks_shared)
+def _above(folder: str) -> tuple[str, str]:
+    """The folders between the layout and the folder of a key."""
+    op = os.path.dirname(folder)
+    return os.path.dirname(op), op
 
 
 def _renew(artifact: Artifact) -> None:
     try:
-        write_record(artifact.folder, artifact.record)
+        write_record(artifact.folder, artifact.lines)
     except OSError as error:
         # Only an optimisation: the next look-up compares the contents again.
         _log.debug("the record in %s is not renewed: %s", artifact.folder, error)

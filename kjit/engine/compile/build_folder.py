@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from kjit import env
@@ -23,22 +24,17 @@ def prepare(folder: Path, steps: list[Step], links: Links) -> list[Step]:
     for step in steps:
         for name in (step.output, step.depfile):
             (folder / name).unlink(missing_ok=True)
-        write_generated(folder, step)
+        for name, text in step.generated:
+            if os.path.isabs(name):
+                _write_lasting(Path(name), text)
+            else:
+                write_text(folder / name, text)
         if step.support is None or not step.support.fetch(folder):
             run.append(step)
     for target, name in links.names.items():
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(target)
     return run
-
-
-def write_generated(folder: Path, step: Step) -> None:
-    """Write the generated files of a command."""
-    for name, text in step.generated:
-        if os.path.isabs(name):
-            _write_lasting(Path(name), text)
-        else:
-            write_text(folder / name, text)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -76,37 +72,27 @@ def restored(folder: Path, links: Links, name: str) -> str:
     return links.restore(read_text(folder / name))
 
 
-def headers_read(folder: Path, steps: list[Step], links: Links) -> tuple[str, ...]:
-    """The files that the commands of a successful build have read, except generated ones.
+def headers_read(folder: Path, steps: Sequence[Step], links: Links) -> tuple[str, ...]:
+    """The files that compilers have read, except generated ones.
 
     Raises:
         ToolchainError: a compiler did not list them.
     """
     generated = {name for step in steps for name, _ in step.generated}
     found: dict[str, None] = {}  # strings, not Paths: a CUDA unit reads four hundred files
-    for step in steps[:-1]:  # the last one links
-        names = parse_depfile(read_text(folder / step.depfile))
-        if not names and "-MD" in step.arguments:
+    for step in steps:
+        listing = read_text(folder / step.depfile)
+        # One that stops at a missing header lists nothing, or half a line.
+        if {"-E", "-MD"} & set(step.arguments) and not listing.endswith("\n"):
             # Without the list, later look-ups would not notice changed headers.
             raise ToolchainError(
                 f"'{step.arguments[0]}' made {step.output} without the list of the headers that were read (-MD).",
                 hint=f"unset {env.COMPILER_LAUNCHER}, or use a launcher that passes on the compiler's options",
             )
         # nvcc lists a header of `-include` as `./pre.h`.
-        names = [name.removeprefix("./") for name in names]
-        found.update(dict.fromkeys(as_listed(links.restore(name)) for name in names if name not in generated))
+        names = [name.removeprefix("./") for name in parse_depfile(listing)]
+        found.update(dict.fromkeys(collapse_slashes(links.restore(name)) for name in names if name not in generated))
     return tuple(found)
-
-
-def as_listed(path: str) -> str:
-    """The path of a file that a compiler has listed: clang and nvcc write a backslash as a slash."""
-    if not os.path.exists(path):
-        parts = path.split("/")
-        for folders in range(len(parts) - 1, 0, -1):
-            name = f"{'/'.join(parts[:folders])}/{chr(92).join(parts[folders:])}"
-            if os.path.exists(name):
-                return name
-    return collapse_slashes(path)
 
 
 def keep_support(folder: Path, made: list[Step], failed: set[str]) -> None:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kjit import env
 from kjit.engine.cache.failures import Rejection
 from kjit.engine.cache.folders import NO_SPACE
 from kjit.engine.compile import two_halves
@@ -28,13 +27,12 @@ from kjit.engine.compile.build_folder import (
     keep_support,
     plain_root,
     prepare,
-    read_text,
     restored,
     temporary_build_folder,
 )
 from kjit.engine.compile.device_compiler import THREADS
 from kjit.engine.compile.jobs import most_jobs
-from kjit.engine.compile.libraries import brought_in, sought_by
+from kjit.engine.compile.libraries import sought_by
 from kjit.engine.compile.ninja import LAUNCHER_ENVIRONMENT, Ran, run_steps
 from kjit.engine.compile.plan import plan
 from kjit.engine.compile.quoting import PLAIN_FOR_NVCC, Links
@@ -47,10 +45,10 @@ from kjit.engine.diagnostics.printed import (
     without_resources,
 )
 from kjit.engine.key.paths import collapse_slashes
-from kjit.engine.toolchain.cuda import INSTALL_CUDA
 from kjit.engine.toolchain.nvrtc import PROGRAMS, OnlyNvccError
 from kjit.engine.toolchain.programs import find_launcher
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.unit_compilers import NvrtcUnits
 from kjit.errors import CompileError, ToolchainError
 from kjit.spec import Spec, Variant
 
@@ -117,37 +115,23 @@ def compile_variant(
         CancelledError: `cancel` was set.
     """
     started = time.perf_counter()
-
-    def compile_with(compilers: Toolchain) -> Built:
-        return _compile(variant, compilers, staging, verbose, cancel, on_refusal, jobs)
-
-    if toolchain.nvrtc is None or "cuda" not in variant.spec.kinds:
-        built = compile_with(toolchain)
-        if toolchain.cuda is not None and "cuda" in variant.spec.kinds:
-            _log.info("%s: compiled by %s", variant.label, built.compiler)
-        return built
-    reason = two_halves.why_nvcc(variant.spec, toolchain)
+    arguments = (staging, verbose, cancel, on_refusal, jobs)
+    reason = two_halves.why_nvcc(toolchain) if "cuda" in variant.spec.kinds else ""
     if not reason:
         try:
-            built = compile_with(toolchain)
+            built = _compile(variant, toolchain, *arguments)
         except OnlyNvccError as error:
             if not toolchain.chooses:
-                raise _needs_nvcc(variant, toolchain, error) from None
+                assert isinstance(toolchain.gpu, NvrtcUnits)
+                raise ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=toolchain.gpu.use_nvcc) from None
             reason = str(error)
-        else:
-            _log.info("%s: compiled by %s", variant.label, built.compiler)
-            return replace(built, seconds=time.perf_counter() - started)
-    _log.info("%s: compiled by nvcc, because %s", variant.label, reason)
-    built = compile_with(toolchain.with_nvcc())
-    # By another version of kjit's rule it might be compiled with NVRTC.
-    others = (*built.others, *PROGRAMS)
-    return replace(built, others=others, seconds=time.perf_counter() - started, why_nvcc=reason)
-
-
-def _needs_nvcc(variant: Variant, toolchain: Toolchain, error: OnlyNvccError) -> ToolchainError:
-    """The error for a unit that is refused where nvcc must not, or cannot, compile it."""
-    hint = f"set {env.CUDA_COMPILER} to auto or nvcc" if toolchain.has_nvcc else INSTALL_CUDA
-    return ToolchainError(f"{variant.label} needs nvcc: {error}.", hint=hint)
+    if reason:
+        built = _compile(variant, toolchain.with_nvcc(), *arguments)
+        # By another version of kjit's rule it might be compiled with NVRTC.
+        built = replace(built, others=(*built.others, *PROGRAMS), why_nvcc=reason)
+    if toolchain.cuda is not None and "cuda" in variant.spec.kinds:
+        _log.info("%s: compiled by %s%s", variant.label, built.compiler, reason and f", because {reason}")
+    return replace(built, seconds=time.perf_counter() - started)
 
 
 def _compile(
@@ -164,7 +148,6 @@ def _compile(
     Raises:
         OnlyNvccError: the units are not NVRTC's.
     """
-    started = time.perf_counter()
     launcher = find_launcher()
     refuse_unfit(variant, toolchain)
     links = Links()
@@ -187,7 +170,7 @@ def _compile(
                 from kjit.engine.compile.repeatable import lasting_refusal
                 from kjit.engine.diagnostics.build_errors import explain
 
-                printed = _with_warnings(list(zip(made, logs, strict=True)))
+                printed = list(zip(made, logs, strict=True))
                 error = explain(variant, toolchain, folder, steps, printed, links, done.said, verbose)
                 if isinstance(error, CompileError):
                     broken = [(step, log) for step, log in printed if step.output in failed]
@@ -195,16 +178,7 @@ def _compile(
                     if refusal is not None:
                         on_refusal(refusal)
                 raise error
-            if not (folder / library.name).is_file():
-                output = logs[-1].strip() or "none"
-                raise CompileError(
-                    f"{variant.label} does not link.\nThe linker made no library. Its output: {output}",
-                    log="".join(logs),
-                    command=steps[-1].command,
-                    hint="remove the flag in extra_ldflags that keeps it from linking",
-                )
-            headers = headers_read(folder, steps, links)
-            linked = brought_in(links.restore(read_text(folder / steps[-1].depfile)), toolchain)
+            headers = headers_read(folder, steps[:-1], links)  # the last one links
             if folder != staging:
                 shutil.copyfile(folder / library.name, library)
     except OSError as error:
@@ -218,10 +192,10 @@ def _compile(
     return Built(
         library=library,
         headers=headers,
-        others=tuple(dict.fromkeys(map(collapse_slashes, [*(path for step in steps for path in step.reads), *linked]))),
+        others=tuple(dict.fromkeys(map(collapse_slashes, (path for step in steps for path in step.reads)))),
         sought=sought_by(variant.spec.extra_ldflags, toolchain),
         commands=tuple(step.command for step in made),
-        seconds=time.perf_counter() - started,
+        seconds=0.0,
         resources=tuple(parse_resources(text)),
         warnings="\n\n".join(filter(None, warnings)),
         compiler=_compiler_of(variant.spec, toolchain),
@@ -236,7 +210,10 @@ def _run(
     cancel: threading.Event | None,
     toolchain: Toolchain,
 ) -> Ran:
-    """Run the commands. The messages of one half of a unit explain those of the other, so both are compiled."""
+    """Run the commands. The messages of one half of a unit explain those of the other, so both are compiled.
+
+    If that is interrupted, the helper and what it does end, too.
+    """
     if toolchain.nvrtc is None:
         return run_steps(steps, jobs, folder, extra, cancel)
     from kjit.engine.compile import start_helper
@@ -246,7 +223,11 @@ def _run(
     extra = {**extra, **start_helper.variables(toolchain.nvrtc)}
     if threads >= _FEWEST_THREADS:
         extra[THREADS] = str(threads)
-    return run_steps(steps, jobs, folder, extra, cancel, keep_going=True)
+    try:
+        return run_steps(steps, jobs, folder, extra, cancel, keep_going=True)
+    except BaseException:
+        start_helper.end()
+        raise
 
 
 def _warnings(text: str, variant: Variant, toolchain: Toolchain, folder: Path, steps: list[Step]) -> str:
@@ -260,17 +241,7 @@ def _warnings(text: str, variant: Variant, toolchain: Toolchain, folder: Path, s
 
 
 def _compiler_of(spec: Spec, toolchain: Toolchain) -> str:
-    if toolchain.cuda is None or "cuda" not in spec.kinds:
-        return toolchain.cxx.label
-    return toolchain.cuda.nvcc.label if toolchain.nvrtc is None else toolchain.nvrtc.label
-
-
-def _with_warnings(printed: list[tuple[Step, str]]) -> list[tuple[Step, str]]:
-    """The output of the commands, with the compilers' warnings before that of a failed link: one may be the cause."""
-    *compiled, (link, log) = printed
-    if "undefined" in log:
-        log = "".join([*(output for _, output in compiled if "warning" in output), log])
-    return [*compiled, (link, log)]
+    return toolchain.compilers[spec.kinds[0]].label or toolchain.cxx.label
 
 
 # An export, or a registration of functions with tvm-ffi or torch on load.
@@ -288,32 +259,11 @@ def _lack_of_exports(spec: Spec, library: Path) -> str:
     )
 
 
-def ptx_of(variant: Variant, toolchain: Toolchain) -> tuple[str | None, str]:
-    """The PTX of a variant's kernels from NVRTC, for the first of its architectures; None if nvcc compiles them, with
-    the reason if NVRTC is here.
-
-    The host halves are compiled, too: they may be the reason.
+def ptx_of(variant: Variant, toolchain: Toolchain) -> str:
+    """The PTX of a variant's kernels from NVRTC, for the first of its architectures.
 
     Raises:
         KjitError: it cannot be compiled.
-    """
-    if toolchain.nvrtc is None:
-        return None, ""
-    if reason := two_halves.why_nvcc(variant.spec, toolchain):
-        return None, reason
-    try:
-        return _ptx_by_nvrtc(variant, toolchain), ""
-    except OnlyNvccError as error:
-        if not toolchain.chooses:
-            raise _needs_nvcc(variant, toolchain, error) from None
-        return None, str(error)
-
-
-def _ptx_by_nvrtc(variant: Variant, toolchain: Toolchain) -> str:
-    """See `ptx_of`.
-
-    Raises:
-        OnlyNvccError: the units are not NVRTC's.
     """
     from kjit.engine.diagnostics.build_errors import explain
 
@@ -322,14 +272,10 @@ def _ptx_by_nvrtc(variant: Variant, toolchain: Toolchain) -> str:
     suffix = f".sm_{toolchain.target.archs[0].digits}.cubin"
     with temporary_build_folder() as folder:
         prepare(folder, steps, links)
-        wanted = [step for step in steps if step.output.endswith(".host.o")]
-        wanted += [two_halves.for_ptx(step) for step in steps if step.output.endswith(suffix)]
-        halves = list({each.output: each for step in wanted for each in leading_to(step, steps)}.values())
+        wanted = [two_halves.for_ptx(step) for step in steps if step.output.endswith(suffix)]
+        halves = [each for step in wanted for each in leading_to(step, steps)]
         done = _run(halves, most_jobs([variant]), folder, {}, None, toolchain)
-        logs = [links.restore(done.logs.get(step.output, "")) for step in halves]
         if done.returncode != 0:
-            two_halves.refuse_others(logs)
-            made = list(zip(halves, logs, strict=True))
+            made = [(step, links.restore(done.logs.get(step.output, ""))) for step in halves]
             raise explain(variant, toolchain, folder, steps, made, links, done.said, False)
-        texts = [restored(folder, links, step.output) for step in wanted if step.output.endswith(".ptx")]
-    return "\n".join(text.rstrip("\0") for text in texts)
+        return "\n".join(restored(folder, links, step.output).rstrip("\0") for step in wanted)

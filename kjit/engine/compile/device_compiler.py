@@ -9,8 +9,6 @@ prints the architectures that they support (`90`).
 
 It prints NVRTC's messages, which have nvcc's format and include ptxas' table of resources. NVRTC opens the library of
 its builtins by name and does not find it in a wheel, so that library is loaded first.
-
-Few imports: it starts once for every compiled unit.
 """
 
 from __future__ import annotations
@@ -19,11 +17,7 @@ import ctypes
 import os
 import re
 
-from kjit.engine.compile import halves, kernels_object, kind, math_names
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from kjit.engine.compile.precompiled import Headers
+from kjit.engine.compile import halves, kernels_object, kind, math_names, precompiled
 
 THREADS = "KJIT_NVRTC_THREADS"
 """The variable with the number of threads that optimise and assemble kernels."""
@@ -55,18 +49,11 @@ _WITHOUT_EFFECT = re.compile(
 
 
 def compile_half(
-    library: str,
-    builtins: str,
-    source: str,
-    output: str,
-    options: list[str],
-    headers: Headers | None = None,
-    threads: int = 1,
+    library: str, builtins: str, source: str, output: str, options: list[str], threads: int = 1
 ) -> tuple[bool, str]:
     """Compile the preprocessed `source` into the cubin `output`, or into PTX if that ends in `.ptx`.
 
     Args:
-        headers: the precompiled headers.
         threads: the number of threads that optimise and assemble kernels. The code is the same.
 
     Returns:
@@ -76,9 +63,7 @@ def compile_half(
         OSError: a file or a library does not exist, or the library is not NVRTC.
     """
     options, is_silent = _with_warnings(options)
-    nvrtc = _load(library, builtins)
-    unit = _read(source)
-    done, messages, content = _compile_unit(nvrtc, unit, source, output, (library, builtins), options, headers, threads)
+    done, messages, content = _compile_unit(source, output, (library, builtins), options, threads)
     messages, refused = _without_attributes(messages)
     if refused:
         return False, refused
@@ -158,20 +143,15 @@ def _read(path: str) -> str:
 
 
 def _compile_unit(
-    nvrtc: ctypes.CDLL,
-    unit: str,
-    source: str,
-    output: str,
-    libraries: tuple[str, str],
-    options: list[str],
-    headers: Headers | None,
-    threads: int,
+    source: str, output: str, libraries: tuple[str, str], options: list[str], threads: int
 ) -> tuple[bool, str, bytes]:
-    """Compile the preprocessed `unit`; see `_compile` for the result."""
-    short = None if headers is None else headers.find((*libraries, source, *options), unit)
+    """Compile the preprocessed `source`; see `_compile` for the result."""
+    nvrtc = _load(*libraries)
+    unit = _read(source)
+    short = precompiled.find((*libraries, source, *options), unit)
     if threads > 1:
         options = [*options, f"--split-compile={threads}"]
-    if headers is not None and short is not None:
+    if short is not None:
         path, rest = short
         text = f"{_INCLUDE}{halves.device_half(rest)}"
         pch = [*options, *_QUIET, f"--use-pch={path}"]
@@ -285,12 +265,8 @@ def _words(nvrtc: ctypes.CDLL, result: int) -> str:
     return (describe(result) or b"").decode()
 
 
-def main(words: list[str], log: int = 1, headers: Headers | None = None) -> int:
-    """Run the program; its output goes to the file descriptor `log`.
-
-    Args:
-        headers: the precompiled headers.
-    """
+def main(words: list[str], log: int = 1) -> int:
+    """Run the program; its output goes to the file descriptor `log`."""
     library, builtins, *rest = words
     if not rest:
         os.write(log, f"{' '.join(map(str, architectures(library)))}\n".encode())
@@ -301,7 +277,7 @@ def main(words: list[str], log: int = 1, headers: Headers | None = None) -> int:
             os.write(log, f"error: {kind.ONLY_NVCC}{reason}\n".encode(errors="surrogateescape"))
             return 1
         threads = int(os.environ.get(THREADS, 1))
-        done, messages = compile_half(library, builtins, source, output, options, headers, threads)
+        done, messages = compile_half(library, builtins, source, output, options, threads)
     except OSError as error:
         done, messages = False, f"nvrtc: error: {error}\n"
     with open(log, "wb", closefd=False) as file:

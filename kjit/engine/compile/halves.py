@@ -14,34 +14,19 @@ builtins of GCC.
 runtime (`kjit_rtc/host.h`), as by nvcc; a launch in angle brackets is a call of it; device functions have no bodies.
 Text is split into tokens for that: literals, comments and line markers are no code. `NotUnderstoodError` is raised for
 a kernel or a launch that is not of a known form.
-
-Few imports: it starts twice for every compiled unit.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from kjit.cpp_text import LITERAL, MARKER, NAME, NUMBER
+from kjit.cpp_text import CLOSES, LITERAL, NUMBER, Token, closing, opening, pieces, place, token_at, tokens
 from kjit.engine.compile import math_names
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-# A pattern that begins with literal text is searched for much faster than others.
-_MARKER = re.compile(rf"\n{MARKER}")
 _STRING = rf"(?P<string>{LITERAL})"
 _NUMBER = rf"(?P<number>{NUMBER})"
-_TOKEN = re.compile(
-    rf"""(?P<space>\s+|^\#.*$)
-    |{_STRING}
-    |{_NUMBER}
-    |(?P<name>{NAME})
-    |(?P<sign>::|->|\.\.\.|<<<|>>>|<=>|<<|<=|&&|[\s\S])""",
-    re.VERBOSE | re.MULTILINE,
-)
-_CLOSES = {"(": ")", "[": "]", "{": "}"}
 _BRACKET = re.compile(rf"{_STRING}|(?<![\w$]){_NUMBER}|[][(){{}}]|^\#.*$", re.MULTILINE)
 
 # What only CUDA's compilers know in the head of a function.
@@ -82,7 +67,7 @@ _WITH_ARGUMENT = frozenset(
 )
 _LAMBDA = re.compile(r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)", re.MULTILINE)
 # The flags of a line marker in one of CUDA's headers, or of the C library's.
-_OF_SYSTEM = " 3 4"
+_OF_SYSTEM = " 3 4\n"
 # The flags 1 and 2 of a line marker, for the beginning and the end of an included file. NVRTC believes them, and reads
 # text twice where 30 files include each other: it makes room by closing the outermost, and opens it again.
 _NESTING = re.compile(r'^(# \d+ "[^"\n]*") [12]\b', re.MULTILINE)
@@ -121,49 +106,12 @@ class NotUnderstoodError(Exception):
         self.file, self.line = place(unit, position)
 
 
-def place(unit: str, position: int) -> tuple[str, int]:
-    """The file and the line of a position in a preprocessed unit."""
-    for marker in _markers_before(unit, position):
-        file = re.sub(r"\\(.)", r"\1", marker["file"])
-        return file, int(marker["line"]) + unit.count("\n", marker.end(), position) - 1
-    return "", 1
-
-
-def _markers_before(unit: str, position: int) -> Iterator[re.Match[str]]:
-    at = position
-    while (at := unit.rfind("\n# ", 0, at)) >= 0:
-        if (marker := _MARKER.match(unit, at)) is not None:
-            yield marker
-
-
-class _Piece:
-    """The text between a line marker and the next one: `unit[begin:end]`."""
-
-    __slots__ = ("begin", "end", "file", "is_system")
-
-    def __init__(self, begin: int, end: int, file: str, is_system: bool) -> None:
-        self.begin = begin
-        self.end = end
-        self.file = file
-        self.is_system = is_system
-
-
-def _pieces(unit: str) -> Iterator[_Piece]:
-    """All of a unit that begins with a line end, in order."""
-    begin, file, is_system = 0, "", False
-    for marker in _MARKER.finditer(unit):
-        yield _Piece(begin, marker.start(), file, is_system)
-        begin, file, is_system = marker.end(), marker["file"], " 3" in marker["flags"]
-    yield _Piece(begin, len(unit), file, is_system)
-
-
 def device_half(unit: str) -> str:
     """The preprocessed `unit`, rewritten for NVRTC."""
-    unit = f"\n{unit}"
     kept: list[str] = []
     start = 0
     own = set()
-    for piece in _pieces(unit):
+    for piece in pieces(unit):
         if not piece.is_system:
             own.add(piece.file)
             continue
@@ -172,14 +120,14 @@ def device_half(unit: str) -> str:
             end = piece.begin - len(_OF_SYSTEM)
             if unit.startswith(_OF_SYSTEM, end):
                 kept.append(unit[start:end])
-                start = piece.begin
+                start = piece.begin - 1
             continue
         text = unit[piece.begin : piece.end]
         if (changed := _without_clashes(piece.file, text)) is not text:
             kept += [unit[start : piece.begin], changed]
             start = piece.end
     kept.append(unit[start:])
-    return _NESTING.sub(r"\1", "".join(kept)[1:])
+    return _NESTING.sub(r"\1", "".join(kept))
 
 
 def _without_clashes(file: str, text: str) -> str:
@@ -220,7 +168,7 @@ def host_half(unit: str) -> str:
     Raises:
         NotUnderstoodError: it has code that only nvcc compiles, or a kernel or a launch of an unknown form.
     """
-    return _HostHalf(f"\n{unit}").text()[1:]
+    return _HostHalf(unit).text()
 
 
 class _HostHalf:
@@ -236,7 +184,7 @@ class _HostHalf:
         cuda = ""
         # With kjit's stand-ins, what CUDA's device functions call is not declared for the C++ compiler.
         is_whole = "/kjit_rtc/cuda/crt/" not in self._unit
-        for piece in _pieces(self._unit):
+        for piece in pieces(self._unit):
             if is_whole and not cuda and piece.file.endswith("/cuda_runtime.h"):
                 cuda = piece.file.removesuffix("cuda_runtime.h")
             is_of_cuda = bool(cuda) and piece.file.startswith(cuda)
@@ -267,16 +215,13 @@ class _HostHalf:
             elif site["annotation"]:
                 if site["space"] == "managed":
                     raise NotUnderstoodError("only nvcc registers __managed__ variables", unit, site.start())
-                if not is_of_cuda and self._is_lambda(site.start()):
+                bracket = unit.rfind("]", 0, site.start())
+                if not is_of_cuda and bracket >= 0 and _LAMBDA.match(unit, bracket):
                     raise NotUnderstoodError("only nvcc compiles __device__ lambdas", unit, site.start())
                 if site["space"] == "global":
                     self._kernel(site.start())
                 elif not is_of_cuda:  # CUDA's device functions are inline
                     self._device_function(site.start())
-
-    def _is_lambda(self, position: int) -> bool:
-        bracket = self._unit.rfind("]", 0, position)
-        return bracket >= 0 and _LAMBDA.match(self._unit, bracket) is not None
 
     def _remove_attribute(self, position: int) -> None:
         self._replace(position, _after_bracket(self._unit, position + len("__attribute__")), "")
@@ -311,12 +256,12 @@ class _HostHalf:
         """Remove an explicit instantiation of a device function, which has no definition."""
         unit = self._unit
         begin = max(self._statement, self._start)
-        words = [text for _, text, _, _ in _tokens(unit, begin, position)]
+        words = [token.text for token in _code(unit, begin, position)]
         if words[:1] != ["template"] or words[1:2] == ["<"]:
             return
         end = position
-        while (found := _TOKEN.match(unit, end)) is not None and found[0] != ";":
-            end = _after_bracket(unit, end) if found[0] in _CLOSES else found.end()
+        while (found := token_at(unit, end)) is not None and found.text != ";":
+            end = _after_bracket(unit, end) if found.opens else found.end
         if _FOR_HOST.search(unit, begin, end) is None:
             self._replace(begin, end, "")
 
@@ -325,20 +270,13 @@ class _HostHalf:
         if found is None:
             return  # a declaration
         self._clean_head(position, found.parameters)
-        tokens = list(_tokens(self._unit, found.parameters + 1, found.close))
-        after = next(_tokens(self._unit, found.close + 1, found.body + 1), None)
-        is_in_parentheses = after is not None and after[1] == "("  # its name
-        names: list[str] = []
-        for parameter in _split(tokens):
-            name, is_missing = _name_of(parameter)
-            if name is None or is_in_parentheses:
-                raise NotUnderstoodError("only nvcc understands the parameters of this kernel", self._unit, position)
-            if is_missing:
-                name = f"kjit_parameter{len(names)}"
-                at = _end_of_type(parameter)
-                self._kept += [self._unit[self._start : at], f" {name}"]
-                self._start = at
-            names.append(f"{name}..." if any(token[1] == "..." for token in parameter) else name)
+        declared = _split(list(_code(self._unit, found.parameters + 1, found.close)))
+        after = next(_code(self._unit, found.close + 1, found.body + 1), None)
+        is_in_parentheses = after is not None and after.text == "("  # its name
+        names = [_name_of(each) for each in declared]
+        if is_in_parentheses or not all(names):
+            reason = "only nvcc understands a kernel's parameter without a name, or with a declarator in parentheses"
+            raise NotUnderstoodError(reason, self._unit, position)
         types = ", ".join(
             f"decltype({name.removesuffix('...')}){name[len(name.removesuffix('...')) :]}" for name in names
         )
@@ -355,17 +293,17 @@ class _HostHalf:
         unit = self._unit
         configuration = position + len("<<<")
         end = configuration
-        while (found := _TOKEN.match(unit, end)) is not None and found[0] != ">>>":
-            if found[0] in (";", "<<<", ")", "]", "}"):
+        while (found := token_at(unit, end)) is not None and found.text != ">>>":
+            if found.text in (";", "<<<", ")", "]", "}"):
                 found = None
                 break
-            end = _after_bracket(unit, end) if found[0] in _CLOSES else found.end()
-        tokens = list(_tokens(unit, max(self._statement, self._start), position))
-        if tokens and tokens[-1][1] == "operator" and found is None:
+            end = _after_bracket(unit, end) if found.opens else found.end
+        before = list(_code(unit, max(self._statement, self._start), position))
+        if before and before[-1].text == "operator" and found is None:
             return
-        begin = _begin_of_launch(tokens)
-        after = next(_tokens(unit, end + len(">>>"), len(unit)), None) if found is not None else None
-        if found is None or begin is None or after is None or after[1] != "(":
+        begin = _begin_of_launch(before)
+        after = next(_code(unit, end + len(">>>"), len(unit)), None) if found is not None else None
+        if found is None or begin is None or after is None or after.text != "(":
             raise NotUnderstoodError("only nvcc understands this launch", unit, position)
         self._kept += [
             unit[self._start : begin],
@@ -375,19 +313,12 @@ class _HostHalf:
         self._start = end + len(">>>")
 
 
-# A token: its kind (a group of `_TOKEN`), its text, and its begin and end in the unit.
-_Token = tuple[str, str, int, int]
-
-
-def _tokens(unit: str, begin: int, end: int) -> Iterator[_Token]:
+def _code(unit: str, begin: int, end: int) -> Iterator[Token]:
     """The tokens of a part of a unit, without space and line markers."""
-    for match in _TOKEN.finditer(unit, begin, end):
-        kind = "string" if match.lastgroup == "fence" else str(match.lastgroup)
-        if kind != "space":
-            yield kind, match[0], match.start(), match.end()
+    return (token for token in tokens(unit, begin, end) if token.kind != "space")
 
 
-class _Function:
+class _Function(NamedTuple):
     """A function that is defined.
 
     Attributes:
@@ -400,18 +331,13 @@ class _Function:
         is_deduced: its result type is that of its body (`auto`).
     """
 
-    __slots__ = ("body", "close", "end", "is_deduced", "is_for_host", "is_member", "parameters")
-
-    def __init__(
-        self, parameters: int, close: int, body: int, end: int, is_member: bool, is_for_host: bool, is_deduced: bool
-    ) -> None:
-        self.parameters = parameters
-        self.close = close
-        self.body = body
-        self.end = end
-        self.is_member = is_member
-        self.is_for_host = is_for_host
-        self.is_deduced = is_deduced
+    parameters: int
+    close: int
+    body: int
+    end: int
+    is_member: bool
+    is_for_host: bool
+    is_deduced: bool
 
 
 def _function(unit: str, position: int) -> _Function | None:
@@ -420,11 +346,11 @@ def _function(unit: str, position: int) -> _Function | None:
     before = ""
     parameters = close = -1
     is_member = is_for_host = is_auto = has_result = False
-    while (found := _TOKEN.match(unit, position)) is not None:
-        text, at, position = found[0], found.start(), found.end()
-        if found.lastgroup == "space":
+    while (found := token_at(unit, position)) is not None:
+        text, at, position = found.text, found.begin, found.end
+        if found.kind == "space":
             continue
-        if text == "(" and found.lastgroup == "sign":
+        if text == "(":
             position = _after_bracket(unit, at)
             if before not in _WITH_ARGUMENT and before != "operator" and parameters < 0:
                 parameters, close = at, position - 1
@@ -432,7 +358,7 @@ def _function(unit: str, position: int) -> _Function | None:
             text = ")"
         elif text == "<" and parameters < 0 and before != "operator":
             position = _after_arguments(unit, at)
-        elif text in (";", "=", "}") and found.lastgroup == "sign" and before != "operator":
+        elif text in (";", "=", "}") and before != "operator":
             return None
         elif text == "{" or (text == ":" and parameters >= 0):
             if parameters < 0:
@@ -443,7 +369,7 @@ def _function(unit: str, position: int) -> _Function | None:
         elif parameters < 0:
             is_auto = is_auto or text == "auto"
             if text != "::":
-                is_member = before == "::" and found.lastgroup == "name"
+                is_member = before == "::" and found.kind == "name"
         elif text == "->":
             has_result = True
         before = text
@@ -453,15 +379,15 @@ def _function(unit: str, position: int) -> _Function | None:
 def _after_initializers(unit: str, position: int) -> int:
     """The position of the brace that opens a constructor's body; `position` is after the colon."""
     before = ""
-    while (found := _TOKEN.match(unit, position)) is not None:
-        text, at, position = found[0], found.start(), found.end()
-        if found.lastgroup == "space":
+    while (found := token_at(unit, position)) is not None:
+        text, at, position = found.text, found.begin, found.end
+        if found.kind == "space":
             continue
         if text == "{" and before in (")", "}"):
             return at
         if text in ("(", "{"):
             position = _after_bracket(unit, at)
-            text = _CLOSES[text]
+            text = CLOSES[text]
         before = text
     return len(unit)
 
@@ -471,8 +397,8 @@ def _after_bracket(unit: str, position: int) -> int:
     expected: list[str] = []
     for match in _BRACKET.finditer(unit, position):
         text = match[0]
-        if text in _CLOSES:
-            expected.append(_CLOSES[text])
+        if text in CLOSES:
+            expected.append(CLOSES[text])
         elif expected and text == expected[-1]:
             expected.pop()
             if not expected:
@@ -483,12 +409,12 @@ def _after_bracket(unit: str, position: int) -> int:
 def _after_arguments(unit: str, position: int) -> int:
     """The position after the template arguments that begin with the `<` at `position`."""
     depth = 0
-    while (match := _TOKEN.match(unit, position)) is not None:
-        text = match[0]
-        if text in _CLOSES and match.lastgroup == "sign":
+    while (found := token_at(unit, position)) is not None:
+        text = found.text
+        if found.opens:
             position = _after_bracket(unit, position)
             continue
-        position = match.end()
+        position = found.end
         if text == "<":
             depth += 1
         elif text in (">", ">>>"):
@@ -514,16 +440,16 @@ _QUALIFIERS = frozenset(
 )
 
 
-def _split(tokens: list[_Token]) -> list[list[_Token]]:
+def _split(code: list[Token]) -> list[list[Token]]:
     """The parameters of a function, each without its default value; empty for `(void)`. One without tokens stands for
     parameters that are not understood."""
-    found: list[list[_Token]] = [[]]
+    found: list[list[Token]] = [[]]
     depth = angles = 0
     is_default = False
-    for token in tokens:
-        text = token[1]
-        if token[0] == "sign":
-            depth += (text in _CLOSES) - (text in ")]}")
+    for token in code:
+        text = token.text
+        if token.kind == "sign":
+            depth += token.opens - token.closes
             if depth == 0 and text == "<":
                 angles += 1
             elif depth == 0 and text in (">", ">>>"):
@@ -538,159 +464,75 @@ def _split(tokens: list[_Token]) -> list[list[_Token]]:
             found[-1].append(token)
     if angles > 0:
         return [[]]  # `int x = a < b, int y`
-    return [] if [token[1] for each in found for token in each] in ([], ["void"]) else found
+    return [] if [token.text for each in found for token in each] in ([], ["void"]) else found
 
 
-def _name_of(parameter: list[_Token]) -> tuple[str | None, bool]:
-    """The name of a parameter, and whether it has none; None if its declaration is not understood."""
+def _name_of(parameter: list[Token]) -> str:
+    """The name of a parameter, with dots for a pack; empty if it has none, or a declaration of another form."""
     words = _without_attributes(parameter)
-    if (place := _declarator(words)) >= 0:
-        # A pointer to a function or an array: `void (*name)(int)`.
-        inner = words[place + 1 : _closing(words, place)]
-        names = [each for each in inner if each[1] not in _QUALIFIERS and each[1] not in ("*", "&", "&&")]
-        is_pointer = bool(inner) and inner[0][1] in ("*", "&", "&&")
-        return (names[0][1] if is_pointer and len(names) == 1 and names[0][0] == "name" else None), False
-    is_array = bool(words) and words[-1][1] == "]"
-    while words and words[-1][1] == "]":
-        words = words[: _opening(words, len(words) - 1)]
-    if not words:
-        return None, False
-    kind, text, _, _ = words[-1]
-    types = [each for each in words[:-1] if each[1] not in _QUALIFIERS and each[1] != "..."]
-    is_elaborated = len(words) > 1 and words[-2][1] in ("struct", "class", "union", "enum", "typename", "::")
-    if kind == "name" and text not in _FUNDAMENTAL | _QUALIFIERS and types and not is_elaborated:
-        return text, False
-    is_type = not is_array and (kind == "name" or text in (">", "*", "&", "&&", "...", ")"))
-    return ("" if is_type else None), True
+    while words and words[-1].text == "]":
+        words = words[: opening(words, len(words) - 1)]
+    texts = [token.text for token in words]
+    types = [text for text in texts[:-1] if text not in _QUALIFIERS and text != "..."]
+    if not types or words[-1].kind != "name" or texts[-1] in _FUNDAMENTAL | _QUALIFIERS:
+        return ""
+    if texts[-2] in ("struct", "class", "union", "enum", "typename", "::"):
+        return ""
+    return f"{texts[-1]}{'...' if '...' in texts else ''}"
 
 
-def _declarator(words: list[_Token]) -> int:
-    """The index of the parenthesis of a declarator in a parameter; -1 if there is none."""
-    index = angles = 0
-    while index < len(words):
-        kind, text, _, _ = words[index]
-        if kind == "sign" and text in _CLOSES:
-            if angles == 0 and text == "(" and (index == 0 or words[index - 1][1] not in _WITH_ARGUMENT):
-                return index
-            index = _closing(words, index)
-        elif kind == "sign":
-            angles += (text == "<") - (len(text) if text in (">", ">>>") else 0)
-        index += 1
-    return -1
-
-
-def _closing(tokens: list[_Token], index: int) -> int:
-    """The index of the bracket that closes the one at `index`; the number of tokens if there is none."""
-    depth = 0
-    for at in range(index, len(tokens)):
-        if tokens[at][0] == "sign":
-            depth += (tokens[at][1] in _CLOSES) - (tokens[at][1] in ")]}")
-            if depth == 0:
-                return at
-    return len(tokens)
-
-
-def _without_attributes(tokens: list[_Token]) -> list[_Token]:
-    kept: list[_Token] = []
+def _without_attributes(code: list[Token]) -> list[Token]:
+    kept: list[Token] = []
     index = 0
-    while index < len(tokens):
-        text = tokens[index][1]
-        if text in ("__attribute__", "alignas", "__attribute") or (
-            text == "[" and tokens[index + 1 : index + 2] and tokens[index + 1][1] == "["
-        ):
-            depth = 0
-            while index < len(tokens):
-                depth += (tokens[index][1] in _CLOSES) - (tokens[index][1] in ")]}")
-                index += 1
-                if depth == 0 and tokens[index - 1][1] in ")]}":
-                    break
-            continue
-        kept.append(tokens[index])
+    while index < len(code):
+        if code[index].text in ("alignas", "__attribute__", "__attribute"):
+            index = closing(code, index + 1)
+        elif [token.text for token in code[index : index + 2]] == ["[", "["]:
+            index = closing(code, index)
+        else:
+            kept.append(code[index])
         index += 1
     return kept
 
 
-def _end_of_type(parameter: list[_Token]) -> int:
-    return _without_attributes(parameter)[-1][3]
-
-
-def _begin_of_launch(tokens: list[_Token]) -> int | None:
-    """The position of a launch of the expression that ends with the last of `tokens`; None if that is not clear."""
-    begin = _begin_of_callee(tokens)
-    before = [token for token in tokens if begin is None or token[2] < begin]
-    words = [text for _, text, _, _ in before]
-    if begin is None or words[-1:] == ["<"]:
-        return None  # `k<a < b><<<...>>>`
-    return before[-3][2] if words[-3:] == ["(", "void", ")"] else begin
-
-
-def _begin_of_callee(tokens: list[_Token]) -> int | None:
-    """The position of the expression that ends with the last of `tokens` and is called; None if that is not clear."""
-    index = len(tokens) - 1
-    while index >= 0:
-        kind, text, _, _ = tokens[index]
-        if text in (">", ">>>") and kind == "sign":
-            index = _opening_angle(tokens, index) - 1
-            if index < 0 or tokens[index][0] != "name":
-                return None
-            continue
-        if text in (")", "]") and kind == "sign":
-            index = _opening(tokens, index)
-            if index < 0:
-                return None
-            before = tokens[index - 1] if index > 0 else None
-            if before is not None and before[1] == ")":
-                return None  # `if (x) (kernel)<<<...>>>`, or a cast
-            is_operand = before is not None and (
-                before[1] in ("]", ">") or (before[0] == "name" and before[1] not in _BEFORE_LAUNCH)
-            )
-            if is_operand:
-                index -= 1
-                continue
-            return tokens[index][2]
-        if kind != "name" or text in _BEFORE_LAUNCH:
+def _begin_of_launch(code: list[Token]) -> int | None:
+    """The position of a launch of the kernel that the last tokens of `code` name; None if it is not clear."""
+    index = len(code) - 1
+    while True:
+        if index >= 0 and code[index].text in (">", ">>>"):
+            index = _opening_angle(code, index) - 1
+        if index < 0 or code[index].kind != "name" or code[index].text in _BEFORE_LAUNCH:
             return None
-        before = tokens[index - 1] if index > 0 else None
-        if before is not None and before[1] == "template" and index > 1 and tokens[index - 2][1] in (".", "->", "::"):
-            index -= 1
-            before = tokens[index - 1]
-        if before is None or before[1] not in (".", "->", "::"):
-            return tokens[index][2]
-        if before[1] == "::" and (index < 2 or not (tokens[index - 2][0] == "name" or tokens[index - 2][1] == ">")):
-            return before[2]
-        if before[1] == "::" and tokens[index - 2][1] in _BEFORE_LAUNCH:
-            return before[2]
+        before = code[index - 1].text if index > 0 else ""
+        if before != "::":
+            break
+        outer = code[index - 2] if index > 1 else None
+        if outer is None or outer.text in _BEFORE_LAUNCH or not (outer.kind == "name" or outer.text in (">", ">>>")):
+            index -= 1  # `::kernel`
+            break
         index -= 2
-    return None
+    words = [token.text for token in code[:index]]
+    if words[-1:] and words[-1] in (".", "->", "template", "<"):
+        return None  # `k<a < b><<<...>>>`, and members of objects
+    return code[index - 3 if words[-3:] == ["(", "void", ")"] else index].begin
 
 
-def _opening(tokens: list[_Token], index: int) -> int:
-    """The index of the bracket that the one at `index` closes; -1 if there is none."""
-    depth = 0
-    for at in range(index, -1, -1):
-        if tokens[at][0] == "sign":
-            depth += (tokens[at][1] in ")]}") - (tokens[at][1] in _CLOSES)
-            if depth == 0:
-                return at
-    return -1
-
-
-def _opening_angle(tokens: list[_Token], index: int) -> int:
+def _opening_angle(code: list[Token], index: int) -> int:
     """The index of the `<` of the template arguments that end at `index`; -1 if there is none."""
     depth = 0
     at = index
     while at >= 0:
-        kind, text, _, _ = tokens[at]
-        if kind == "sign" and text in ")]}":
-            at = _opening(tokens, at) - 1
+        text = code[at].text
+        if code[at].closes:
+            at = opening(code, at) - 1
             continue
-        if kind == "sign" and text in (">", ">>>"):
+        if text in (">", ">>>"):
             depth += len(text)
-        elif kind == "sign" and text == "<":
+        elif text == "<":
             depth -= 1
             if depth == 0:
                 return at
-        elif kind == "sign" and text in (";", "{", "<<"):
+        elif text in (";", "{", "<<"):
             return -1
         at -= 1
     return -1

@@ -5,8 +5,6 @@ The build runs `main` of this file as a program:
     unit.ii unit.cut.ii unit.o folders command of the compiler...
 
 halves.py makes `unit.cut.ii` of the preprocessed `unit.ii`.
-
-Few imports: it starts once for every compiled unit.
 """
 
 from __future__ import annotations
@@ -14,11 +12,7 @@ from __future__ import annotations
 import os
 import signal
 
-from kjit.engine.compile import halves, kind
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from kjit.engine.compile.precompiled import Headers
+from kjit.engine.compile import halves, kind, precompiled
 
 SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM)
 """Signals that Python or helper.py handles, reset in child processes."""
@@ -29,12 +23,8 @@ _TAIL = ("-x", "c++-cpp-output", "-c", "unit.cut.ii", "-o", "unit.o")
 _PREFIX = os.path.join(os.path.dirname(__file__), "..", "..", "include", "kjit_rtc", "host.h")
 
 
-def main(words: list[str], log: int = 1, headers: Headers | None = None) -> int:
-    """Run the program; its output goes to the file descriptor `log`.
-
-    Args:
-        headers: the precompiled headers.
-    """
+def main(words: list[str], log: int = 1) -> int:
+    """Run the program; its output goes to the file descriptor `log`."""
     plain, cut, output, folders, *compiler = words
     unit = _read(plain)
     if reason := kind.refusal(unit, folders):
@@ -42,7 +32,7 @@ def main(words: list[str], log: int = 1, headers: Headers | None = None) -> int:
         return 1
     flags, tail = tuple(compiler[: -len(_TAIL)]), compiler[-len(_TAIL) :]
     try:
-        short = None if headers is None else headers.find(flags, unit)
+        short = precompiled.find(flags, unit)
         if short is not None:
             path, rest = short
             _write(cut, f'#pragma GCC pch_preprocess "{path}"\n{halves.host_half(rest)}')

@@ -5,20 +5,15 @@ Units are counted, not modules: one module may have dozens of units that take nv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from kjit.engine.toolchain import machine
-from kjit.spec import Spec, TargetKind, Variant
-
-# Upper estimates of the peak memory for the compile of a unit; nvcc's front ends and ptxas run one after another. Of
-# FlashInfer's units, those of sampling take the most, 1.0 GB.
-_MEMORY: Mapping[TargetKind, int] = {"cpu": 1 << 29, "cuda": 3 << 29, "sim": 3 << 28, "sim-check": 1 << 30}
+from kjit.spec import SIDES, Spec, Variant
 
 
 def units(spec: Spec) -> int:
     """The number of a module's units: with wrappers, all sources of a side are one unit."""
-    sides = ((spec.cuda_files, spec.cuda_wrappers), (spec.cpp_files, spec.cpp_wrappers))
-    return sum(1 if wrappers else len(files) for files, wrappers in sides)
+    return sum(1 if spec.wrappers(side) else len(spec.files(side)) for side in SIDES)
 
 
 def parallel_jobs(variants: Sequence[Variant], wanted: int | None = None) -> int:
@@ -48,4 +43,4 @@ def units_of(variants: Iterable[Variant]) -> int:
 
 def _memory(variant: Variant) -> int:
     # nvcc compiles two architectures in parallel.
-    return _MEMORY[variant.target.kind] * (2 if variant.target.others else 1)
+    return variant.target.data.memory * (2 if variant.target.others else 1)

@@ -2,12 +2,12 @@
 
 The build runs `main` of this file as a program:
 
-    unit.o unit.kernels.s unit unit.sm_80.cubin unit.sm_90a.cubin
+    g++ unit.o unit.kernels.s unit unit.sm_80.cubin unit.sm_90a.cubin
 
-The third word is empty if the module has no other CUDA unit. In the host half, a kernel is a function with a static
-variable `kjit_kernel` (kjit_rtc/host.h), whose symbol has the kernel's mangled name in it, and which holds the sizes of
-the kernel's parameters. They are compared with those in the cubins. The program writes assembly that contains the
-cubins, and a row with the addresses of the function and the variable for each kernel, which
+The word after the outputs is empty if the module has no other CUDA unit. In the host half, a kernel is a function with
+a static variable `kjit_kernel` (kjit_rtc/host.h), whose symbol has the kernel's mangled name in it, and which holds the
+sizes of the kernel's parameters. They are compared with those in the cubins. The program writes assembly that contains
+the cubins, and a row with the addresses of the function and the variable for each kernel, which
 kjit/csrc/support/kernels.cpp reads when the library is loaded.
 
 The symbols of a kernel that is local to the unit get other names in `unit.o`, so that the table can refer to them; and
@@ -15,8 +15,6 @@ in a module with several units, those of templates, because each unit launches i
 
 Both compilers mangle names by the Itanium C++ ABI, with two differences: NVRTC names an anonymous namespace after the
 unit, while GCC has one name for all of them; and clang marks names that are local to a unit.
-
-Few imports: it starts once for every compiled unit.
 """
 
 from __future__ import annotations
@@ -25,22 +23,20 @@ import itertools
 import os
 import re
 import struct
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from kjit.engine.compile import kind, math_names
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _ANONYMOUS = re.compile(r"(\d+)(_GLOBAL__N_)")
 _NAME_OF_ANONYMOUS = re.compile(r"_GLOBAL__N_(?:1|_[0-9a-f]{8}_\d+_\w+)")
 _NUMBER = re.compile(r"\d+")
 _ENTRY = 0x10  # STO_CUDA_ENTRY
 _FUNCTION = 2
-_LOCAL, _GLOBAL, _WEAK, _UNIQUE = 0, 1, 2, 10
-_HIDDEN = 2
+_LOCAL, _WEAK, _UNIQUE = 0, 2, 10
 _UNDEFINED = 0
-_SYMTAB, _STRTAB, _RELA, _NOBITS, _GROUP = 2, 3, 4, 8, 17
+_SYMTAB, _STRTAB, _NOBITS = 2, 3, 8
 _OF_ROW = re.compile(r"_ZZ(?P<encoding>.+)E11kjit_kernel(?:_\d+)?")
 _PLAIN = re.compile(r"(?P<length>\d+)(?P<name>\w+)")
 _PARAMETER, _BANK = 0x1704, 0x0A04  # EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK, records with their sizes
@@ -67,7 +63,7 @@ def _sections(content: bytes) -> list[tuple[int, ...]]:
     return [struct.unpack_from("<IIQQQQIIQQ", content, place + index * size) for index in range(count)]
 
 
-class Symbol:
+class Symbol(NamedTuple):
     """A symbol of an ELF file.
 
     Attributes:
@@ -75,14 +71,11 @@ class Symbol:
         value: its offset in that section.
     """
 
-    __slots__ = ("info", "name", "other", "section", "value")
-
-    def __init__(self, name: str, info: int, other: int, section: int, value: int) -> None:
-        self.name = name
-        self.info = info
-        self.other = other
-        self.section = section
-        self.value = value
+    name: str
+    info: int
+    other: int
+    section: int
+    value: int
 
     @property
     def binding(self) -> int:
@@ -106,51 +99,17 @@ def symbols(content: bytes) -> Iterator[Symbol]:
             yield Symbol(content[names + name : end].decode("utf-8", "surrogateescape"), info, other, where, value)
 
 
-def renamed(content: bytes, names: Mapping[str, str]) -> bytes:
-    """An object file with other names for some of its symbols, which are then visible to other objects of a link."""
-    place = struct.unpack_from("<Q", content, 0x28)[0]
-    size = struct.unpack_from("<H", content, 0x3A)[0]
-    sections = _sections(content)
-    changed = bytearray(content)
-    for number, section in enumerate(sections):
-        if section[1] != _SYMTAB:
-            continue
-        # The table of names is moved to the end, where it can grow.
-        old = sections[section[6]]
-        table = bytearray(content[old[4] : old[4] + old[5]])
-        entries = []
-        for index, at in enumerate(range(section[4], section[4] + section[5], 24)):
-            entry = bytearray(content[at : at + 24])
-            name = struct.unpack_from("<I", entry)[0]
-            given = bytes(table[name : table.index(b"\0", name)]).decode("utf-8", "surrogateescape")
-            if given in names:
-                struct.pack_into("<I", entry, 0, len(table))
-                table += names[given].encode("utf-8", "surrogateescape") + b"\0"
-                if entry[4] >> 4 == _LOCAL:
-                    entry[4], entry[5] = _GLOBAL << 4 | entry[4] & 15, _HIDDEN
-            entries.append((entry[4] >> 4 != _LOCAL, index, entry))
-        entries.sort(key=lambda each: each[:2])  # local symbols come first
-        moved = {index: position for position, (_, index, _) in enumerate(entries)}
-        changed[section[4] : section[4] + section[5]] = b"".join(entry for _, _, entry in entries)
-        header = place + number * size
-        struct.pack_into("<I", changed, header + 0x2C, sum(not is_global for is_global, _, _ in entries))
-        struct.pack_into("<QQ", changed, place + section[6] * size + 0x18, len(changed), len(table))
-        changed += table
-        if any(index != position for index, position in moved.items()):
-            _renumber(changed, sections, number, place, size, moved)
-    return bytes(changed)
-
-
-def _renumber(
-    changed: bytearray, sections: list[tuple[int, ...]], table: int, place: int, size: int, moved: Mapping[int, int]
-) -> None:
-    """Change the numbers of symbols in the relocations and the groups that refer to the symbol table number `table`."""
-    for number, section in enumerate(sections):
-        if section[1] == _RELA and section[6] == table:
-            for at in range(section[4] + 12, section[4] + section[5], 24):
-                struct.pack_into("<I", changed, at, moved[struct.unpack_from("<I", changed, at)[0]])
-        elif section[1] == _GROUP and section[6] == table:
-            struct.pack_into("<I", changed, place + number * size + 0x2C, moved[section[7]])
+def rename(compiler: str, host: str, names: Mapping[str, str]) -> None:
+    """Give some symbols of an object other names, which are then visible to other objects of a link."""
+    find = [compiler, "-print-prog-name=objcopy"]
+    objcopy = subprocess.run(find, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    for path, lines in ((f"{host}.renamed", names.items()), (f"{host}.global", zip(names.values(), strict=True))):
+        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.writelines(f"{' '.join(words)}\n" for words in lines)
+    flags = (f"--redefine-syms={host}.renamed", f"--globalize-symbols={host}.global")
+    # Into a new file: the object may be a link to one in the cache of a compiler launcher.
+    subprocess.run([objcopy, *flags, host, f"{host}.new"], check=True)
+    os.replace(f"{host}.new", host)
 
 
 def common_name(symbol: str) -> str:
@@ -174,7 +133,7 @@ def common_name(symbol: str) -> str:
     return symbol[:place] + symbol[place + 1 :] if is_local else symbol
 
 
-class Kernel:
+class Kernel(NamedTuple):
     """A kernel in a cubin.
 
     Attributes:
@@ -183,12 +142,9 @@ class Kernel:
         start: the position of the parameters in their bank of memory, where those of large alignment are aligned.
     """
 
-    __slots__ = ("parameters", "start", "symbol")
-
-    def __init__(self, symbol: str, parameters: tuple[tuple[int, int], ...], start: int = 0) -> None:
-        self.symbol = symbol
-        self.parameters = parameters
-        self.start = start
+    symbol: str
+    parameters: tuple[tuple[int, int], ...]
+    start: int = 0
 
 
 def kernels_of(cubin: bytes) -> dict[str, Kernel]:
@@ -240,7 +196,7 @@ def _parameters(information: bytes) -> tuple[tuple[tuple[int, int], ...], int]:
     return tuple(found[number] for number in sorted(found)), start
 
 
-class Row:
+class Row(NamedTuple):
     """A kernel of the host half.
 
     Attributes:
@@ -250,13 +206,10 @@ class Row:
         parameters: the size and the alignment of each parameter.
     """
 
-    __slots__ = ("function", "name", "parameters", "variable")
-
-    def __init__(self, variable: str, function: str, name: str, parameters: tuple[tuple[int, int], ...]) -> None:
-        self.variable = variable
-        self.function = function
-        self.name = name
-        self.parameters = parameters
+    variable: str
+    function: str
+    name: str
+    parameters: tuple[tuple[int, int], ...]
 
 
 def rows_of(host: bytes) -> list[Row]:
@@ -349,9 +302,9 @@ def mismatch(row: Row, kernel: Kernel) -> str:
     return f"parameter {number} has {words[0]} in host code, and {words[1]} in device code"
 
 
-def main(words: list[str], log: int = 1, _: object = None) -> int:
+def main(words: list[str], log: int = 1) -> int:
     """Run the program; its output goes to the file descriptor `log`."""
-    host, output, unit, *paths = words
+    compiler, host, output, unit, *paths = words
     with open(host, "rb") as file:
         content = file.read()
     found = []
@@ -385,8 +338,5 @@ def main(words: list[str], log: int = 1, _: object = None) -> int:
     with open(output, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(assembly(paths, kernels))
     if names:
-        # In a new file: the object may be a link to one in the cache of a compiler launcher.
-        with open(f"{host}.renamed", "wb") as file:
-            file.write(renamed(content, names))
-        os.replace(f"{host}.renamed", host)
+        rename(compiler, host, names)
     return 0

@@ -2,24 +2,15 @@
 
 A unit is of kjit's own kind if what its own files include is kjit's, CUDA's, or one of `HEADERS`: the headers of the C
 and C++ libraries for which tests compare both compilers. It must not use what NVRTC lacks (`lacking`).
-
-The files that a unit has included are known once it has been preprocessed (`foreign`). Most other units are known by
-the `#include` lines of their sources (`foreign_in`), so that nothing is preprocessed in vain. A line that the
-preprocessor would skip counts too: nvcc is never wrong.
-
-Few imports: the programs of a build start once for every unit.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
-from kjit.cpp_text import MARKER, PROSE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from kjit.cpp_text import PROSE, pieces
 
 _OF_C = (
     "assert.h ctype.h errno.h float.h inttypes.h limits.h math.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h "
@@ -36,9 +27,6 @@ FOREIGN = "it includes <{}>, which is neither kjit's nor CUDA's, nor a header kn
 
 ONLY_NVCC = "for nvcc: "
 """The beginning of the reason for which the programs of a build refuse a unit."""
-
-_MARKER = re.compile(rf"^{MARKER}$", re.MULTILINE)
-_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
 
 # Keywords and builtins of GCC that NVRTC does not have, or answers differently.
 _OF_GCC = (
@@ -63,14 +51,9 @@ _FOLDED = (
 _LACKING = tuple(
     (re.compile(pattern, re.MULTILINE), reason)
     for pattern, reason in (
-        (r"__attribute__\(\(managed\)\)", "only nvcc registers __managed__ variables"),
         (
             r"\bcuda(?:Memcpy(?:To|From)Symbol\w*|GetSymbol(?:Address|Size))(?=\s*[<(])",
             "only nvcc registers the symbols that {} takes",
-        ),
-        (
-            r"\](?:\s|^\#.*$|__attribute__\(\(\w+\)\))*__attribute__\(\((?:device|host)\)\)",
-            "only nvcc compiles __device__ lambdas",
         ),
         (
             rf"\b(?:{'|'.join(_OF_GCC)})\b",
@@ -89,35 +72,6 @@ _LACKING = tuple(
 )
 
 
-def foreign_in(paths: Iterable[str], folders: Sequence[str], search: Sequence[str]) -> str:
-    """The first header named by sources, or by headers of their project, with which a unit is not of kjit's own kind;
-    empty if there is none.
-
-    Args:
-        folders: the folders of kjit's and CUDA's headers.
-        search: the folders of the op's own headers.
-    """
-    waiting, seen = list(paths), set(paths)
-    while waiting:
-        path = waiting.pop()
-        try:
-            with open(path, "rb") as file:
-                found = _INCLUDE.findall(file.read())
-        except OSError:
-            continue  # the preprocessor reports it
-        for angled, quoted in found:
-            name = os.fsdecode(angled or quoted)
-            places = [*([os.path.dirname(path)] if quoted else []), *search]
-            own = next(filter(os.path.isfile, (os.path.join(place, name) for place in places)), None)
-            if own is None:
-                if name not in HEADERS and not any(os.path.isfile(os.path.join(folder, name)) for folder in folders):
-                    return name
-            elif own not in seen:
-                seen.add(own)
-                waiting.append(own)
-    return ""
-
-
 def foreign(unit: str, folders: Sequence[str]) -> str:
     """The first header included by a unit's own files with which it is not of kjit's own kind; empty if there is none.
 
@@ -127,19 +81,17 @@ def foreign(unit: str, folders: Sequence[str]) -> str:
     """
     is_own = [True]  # of each file that has been entered
     before = ""
-    for marker in _MARKER.finditer(unit):
-        file, flags = marker["file"], marker["flags"].split()
-        if "1" in flags:
+    for piece in pieces(unit):
+        if "1" in piece.flags:
             # What `-include` names is included by no file.
             is_of_command = before.startswith("<")
-            is_system = "3" in flags
-            is_known = not is_system or file.startswith(tuple(folders)) or name_of(file) in HEADERS
+            is_known = not piece.is_system or piece.file.startswith(tuple(folders)) or name_of(piece.file) in HEADERS
             if is_own[-1] and not is_of_command and not is_known:
-                return name_of(file)
-            is_own.append(is_own[-1] and not is_system and not is_of_command)
-        elif "2" in flags and len(is_own) > 1:
+                return name_of(piece.file)
+            is_own.append(is_own[-1] and not piece.is_system and not is_of_command)
+        elif "2" in piece.flags and len(is_own) > 1:
             is_own.pop()
-        before = file
+        before = piece.file
     return ""
 
 
@@ -163,14 +115,9 @@ def lacking(unit: str) -> str:
 
 def _own_text(unit: str) -> str:
     """The code of a unit's own files, by the line markers, without literals."""
-    texts = []
-    begin, is_own = 0, False
-    for marker in _MARKER.finditer(unit):
-        if is_own:
-            texts.append(unit[begin : marker.start()])
-        begin, is_own = marker.end(), "3" not in marker["flags"].split() and marker["file"][:1] != "<"
-    if is_own:
-        texts.append(unit[begin:])
+    texts = [
+        unit[each.begin : each.end] for each in pieces(unit) if not each.is_system and each.file[:1] not in ("", "<")
+    ]
     # Macros of system headers have been expanded to what is left out.
     return PROSE.sub(lambda match: match[0] if match["literal"] is None else '""', " _ ".join(texts))
 

@@ -5,8 +5,6 @@ NVRTC's overloads of `pow`, `round` and the like differ from those of the C and 
 all functions of these names another one, of the same length, with a dollar sign: the libraries' headers declare their
 own overloads, and the C library's functions, which have no overloads, call NVRTC's. In messages, PTX and symbols the
 names are what they were.
-
-Few imports: it starts twice for every compiled unit.
 """
 
 from __future__ import annotations
@@ -29,6 +27,12 @@ _SIGNATURES = {
     "long double": "lrint lround",
     "long long double": "llrint llround",
 }
+# Functions of the C library that GCC has as builtins too.
+_OF_C = (
+    "abort abs calloc exit index labs llabs malloc memchr memcmp memcpy memmove memset printf putchar puts realloc"
+    " rindex snprintf sprintf strcat strchr strcmp strcpy strcspn strlen strncat strncmp strncpy strpbrk strrchr strspn"
+    " strstr toupper vsnprintf wcslen wmemchr wmemcmp wmemcpy wmemmove wmemset"
+)
 # Those of the C++ library alone.
 _OF_CXX = "isfinite isinf isnan signbit"
 
@@ -49,15 +53,24 @@ _BUILTIN = re.compile(
 
 
 def definitions() -> str:
-    """The text before a device half: the C library's functions, and the macros."""
-    lines = []
+    """The text before a device half: the C library's functions, the macros, and GCC's builtins for those functions."""
+    lines = [f"#define __builtin_{name} ::{name}" for name in _OF_C.split()]
     for signature, names in _SIGNATURES.items():
         result, _, types = signature.rpartition(" ")
         parameters = ", ".join(f"{kind} x{index}" for index, kind in enumerate(types.split(",")))
         arguments = ", ".join(f"x{index}" for index, _ in enumerate(types.split(",")))
         head = f'extern "C" {_FOR_ALL} inline {result}'
+        # Of double: the C++ library also calls them with integers.
+        takes_one = re.fullmatch("double(,(int|int\\*|long))?", types) is not None
+        cast = arguments.replace("x0", "static_cast<double>(x0)")
         for name in names.split():
             lines.append(f"{head} {_renamed(name)}({parameters}) noexcept {{ return {name}({arguments}); }}")
+            if types.startswith("double"):
+                lines.append(
+                    f"#define __builtin_{name}" + (f"({arguments}) ::{name}({cast})" if takes_one else f" ::{name}")
+                )
+                # (kjit_rtc/device.h declares __builtin_fabsl, which is used before fabsl is declared.)
+                lines += [f"#define __builtin_{name}{size} ::{name}{size}" for size in ("fl", "f")[name == "fabs"]]
     lines += [f"#define {name} {_renamed(name)}" for name in _NAMES]
     return "\n".join([*lines, ""])
 

@@ -1,9 +1,6 @@
 """The commands of a build, run by ninja: it schedules them, keeps their outputs apart, and ends them if it is stopped.
 
-kjit writes the ninja file itself instead of
-calling `tvm_ffi.cpp.build`, which (0.1.15) imports torch, takes the architecture and the compiler from process-wide
-environment variables, so that two architectures cannot be built in parallel, breaks on paths with spaces or `$`, begins
-every command with its own `-O2 -std=c++17`, and links `-lcudart` from a folder that CUDA from PyPI does not have.
+(docs/architecture.md says why kjit writes the ninja file itself.)
 """
 
 from __future__ import annotations
@@ -23,9 +20,9 @@ from pathlib import Path
 from kjit.engine.cache.folders import NO_SPACE
 from kjit.engine.compile.build_folder import write_text
 from kjit.engine.compile.steps import Step
-from kjit.engine.toolchain.compilers import HOST_VARIABLE
 from kjit.engine.toolchain.programs import find_ninja
 from kjit.errors import ToolchainError
+from kjit.spec import HOST_VARIABLE
 
 # Variables that change the output or the messages, and are not part of a key. The last five are nvcc's (nvcc.profile);
 # Makefiles export variables of these names.

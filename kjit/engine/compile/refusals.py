@@ -7,7 +7,6 @@ shell would change; strings with several flags; and exported kernels, whose call
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shutil
@@ -18,11 +17,10 @@ from kjit import env
 from kjit.cpp_functions import read_functions
 from kjit.engine.diagnostics.printed import shown_path
 from kjit.engine.key.flags import files_of_options
-from kjit.engine.toolchain.options import OPTIONS, Dialect, Flag, Refused, expand, is_off, parse, words_of_file
+from kjit.engine.toolchain.options import Dialect, Flag, Refused, expand, is_off, parse, words_of_file
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
-from kjit.runtime.manifest import NVCC_FLAGS
-from kjit.spec import CudaArch, Spec, Target, Variant
+from kjit.spec import SIDES, CudaArch, Spec, Target, Variant
 
 _REFUSED: Mapping[Refused, tuple[str, str]] = {
     "output": (
@@ -40,13 +38,11 @@ _REFUSED: Mapping[Refused, tuple[str, str]] = {
 
 _ARCH = re.compile(r"(?P<kind>sm|compute|lto)_(?P<digits>\d+[af]?)")
 _QUOTED = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|\([^()]*\)")
-_OF_HOST = re.compile(r"-(?:[fmW][\w-]*(?:=.*)?|pthread|pedantic|ansi|g\w+)")
-# Characters that a shell expands in double quotes, and outside of them, as in the lists of flags for nvcc's parts.
-_EXPANDED = re.compile(r"[$`]")
-_EXPANDED_IN_LISTS = re.compile(r"[$`;&|<>()\n]|(?:^|[\s,])#")
-_EXPANDED_IN_NAMES = re.compile(r"[$`'\"\\]")
-_EXPANDED_IN_MACROS = re.compile(r"[$`\\,]")
-_MACRO_IN_LIST = re.compile(r"-[DU][^,\s]*['\"\\]")
+# What nvcc or a shell that it starts would interpret: in macros that kjit does not escape, in lists of flags for nvcc's
+# parts, and in other flags.
+_IN_MACROS = re.compile(r"[$`\\,]")
+_IN_LISTS = re.compile(r"""[$`;&|<>()\n]|(?:^|[\s,])#|-[DU][^,\s]*['"\\]""")
+_IN_OTHERS = re.compile(r"[$`'\"\\]")
 
 
 def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
@@ -56,20 +52,16 @@ def refuse_unfit(variant: Variant, toolchain: Toolchain) -> None:
         UsageError: one cannot work.
     """
     spec, target = variant.spec, variant.target
-    if spec.cpp_files or spec.cpp_wrappers:
-        _refuse_flags(spec.extra_cflags, "extra_cflags", "c++", ("output", "file"))
-    if "cuda" in spec.kinds:
-        words = {"extra_cuda_cflags": list(spec.extra_cuda_cflags)}
-        words |= {name: toolchain.environment().get(name, "").split() for name in NVCC_FLAGS}
-        for where, flags in words.items():
-            _refuse_flags(flags, where, "nvcc", ("output", "file", "device link"))
-            _refuse_for_nvcc(flags, where, target)
-            refuse_misread(flags, where, are_escaped=where == "extra_cuda_cflags")
-            for path in files_of_options(flags, "nvcc"):
-                refuse_misread(words_of_file(path), f"'{path}'", are_escaped=False)
-        if not toolchain.has_nvcc and (target.is_simulated or toolchain.nvrtc is not None):
-            _refuse_unknown(spec.extra_cuda_cflags, "extra_cuda_cflags")
-        _refuse_kernels(spec)
+    for side in spec.kinds:
+        compiler = toolchain.compilers[side]
+        for where, flags in compiler.given(spec, toolchain.environment()).items():
+            _refuse_flags(flags, where, compiler.dialect, ("output", "file", "device link"))
+            if compiler.takes_flags_of_nvcc:
+                _refuse_for_nvcc(flags, where, target)
+                refuse_misread(flags, where, are_escaped=where == SIDES[side][2])
+                for path in files_of_options(flags, compiler.dialect):
+                    refuse_misread(words_of_file(path), f"'{path}'", are_escaped=False)
+    _refuse_kernels(spec)
     _refuse_flags(spec.extra_ldflags, "extra_ldflags", "c++", ("output", "file", "no link", "no library"))
 
 
@@ -132,24 +124,6 @@ def _refuse_for_nvcc(words: Sequence[str], where: str, target: Target) -> None:
             )
 
 
-def _refuse_unknown(words: Sequence[str], where: str) -> None:
-    """Reject options that nvcc does not have, in builds without it."""
-    every = [flag for flag, dialect in expand(words, "nvcc") if dialect == "nvcc"]
-    if any(flag.option("nvcc").meaning == "forwarding" for flag in every):
-        return
-    for flag in every:
-        if flag.option("nvcc").names or not flag.value.startswith("-"):
-            continue
-        name = flag.value.partition("=")[0]
-        meant = f"-Xcompiler={flag.value}" if _OF_HOST.fullmatch(flag.value) else None
-        if name not in ("-march", "-mtune"):  # similar to -arch
-            meant = next(iter(difflib.get_close_matches(name, OPTIONS["nvcc"], n=1, cutoff=0.8)), meant)
-        raise UsageError(
-            f"nvcc has no option '{flag.value}' ({where})" + (f"; did you mean '{meant}'?" if meant else "."),
-            hint="correct it there, or remove it",
-        )
-
-
 def refuse_misread(words: Sequence[str], where: str, *, are_escaped: bool = True) -> None:
     """Reject flags that nvcc's parts would not get unchanged.
 
@@ -161,36 +135,19 @@ def refuse_misread(words: Sequence[str], where: str, *, are_escaped: bool = True
         UsageError: a shell would expand or change part of a flag.
     """
     for flag in parse(words, "nvcc"):
-        if flag.meaning == "macro" and are_escaped:
+        is_linked = flag.meaning in ("headers", "header", "libraries", "options") and os.path.isabs(flag.value)
+        if is_linked or (flag.meaning == "macro" and are_escaped):
             continue
-        text = " ".join(flag.words())
-        match = _misread_by(flag).search(flag.value)
-        if match is not None:
+        is_list = flag.meaning in ("list", "for a part")
+        pattern = _IN_MACROS if flag.meaning == "macro" else _IN_LISTS if is_list else _IN_OTHERS
+        if (match := pattern.search(flag.value)) is not None:
             raise UsageError(
-                f"'{text}' in {where} has a {match[0].strip(' ,') or match[0]!r}, which nvcc's shell would interpret.",
+                f"'{' '.join(flag.words())}' in {where} has a {match[0].strip(' ,') or match[0]!r}, which nvcc's shell "
+                "would interpret.",
                 hint="define the macro with -D in extra_cuda_cflags, which arrives unchanged, or in a header"
-                if flag.meaning in ("macro", "list")
+                if is_list or flag.meaning == "macro"
                 else "use a name without it",
             )
-        if flag.meaning == "list" and _MACRO_IN_LIST.search(flag.value):
-            raise UsageError(
-                f"'{text}' in {where} has a macro with quotes or backslashes, which nvcc's shell removes.",
-                hint="define the macro with -D in extra_cuda_cflags, which arrives unchanged",
-            )
-
-
-_NEVER = re.compile(r"(?!)")
-
-
-def _misread_by(flag: Flag) -> re.Pattern[str]:
-    """The characters in a flag's value that nvcc's parts would not get unchanged."""
-    if flag.meaning == "macro":
-        return _EXPANDED_IN_MACROS
-    if flag.meaning in ("list", "for a part"):
-        return _EXPANDED_IN_LISTS
-    if flag.meaning in ("headers", "header", "libraries", "options"):
-        return _NEVER if os.path.isabs(flag.value) else _EXPANDED_IN_NAMES  # an absolute one is replaced by a link
-    return _EXPANDED
 
 
 def _refuse_arch(flag: Flag, where: str, target: Target) -> None:

@@ -11,11 +11,11 @@ import re
 from pathlib import Path
 
 from kjit.engine.cache.failures import Rejection
-from kjit.engine.compile.build_folder import as_listed, read_text
+from kjit.engine.compile.build_folder import headers_read
 from kjit.engine.compile.quoting import Links
 from kjit.engine.compile.steps import Step, leading_to
-from kjit.engine.diagnostics.printed import parse_depfile
 from kjit.engine.key.paths import collapse_slashes
+from kjit.errors import ToolchainError
 from kjit.spec import Variant
 
 # An error at a line of a file, in lower case, unlike the assembler's; and the linker's.
@@ -56,17 +56,13 @@ def lasting_refusal(
     refused = _REFUSED_BY_LINKER if of_link else _REFUSED
     if any(not refused.search(log) or _MAY_PASS.search(log) for _, log in broken):
         return None
-    generated = {name for step in steps for name, _ in step.generated}
-    files: dict[str, None] = {}
-    for step in reading:
-        listing = read_text(folder / step.depfile)
-        # A preprocessor that stops at a missing header lists nothing.
-        is_unlisted = bool({"-E", "-MD"} & set(step.arguments)) and not listing.endswith("\n")
-        if is_unlisted or (not of_link and (step.support is not None or step is steps[-1])):
-            return None
-        names = [name.removeprefix("./") for name in parse_depfile(listing)]
-        files.update(dict.fromkeys(as_listed(links.restore(name)) for name in names if name not in generated))
-    if not all(map(os.path.isabs, files)) or not {*variant.spec.cuda_files, *variant.spec.cpp_files} & files.keys():
+    if not of_link and any(step.support is not None or step is steps[-1] for step in reading):
+        return None
+    try:
+        files = headers_read(folder, reading, links)
+    except ToolchainError:
+        return None
+    if not all(map(os.path.isabs, files)) or not {*variant.spec.cuda_files, *variant.spec.cpp_files} & {*files}:
         return None
     others = dict.fromkeys(collapse_slashes(path) for step in reading for path in step.reads)
-    return Rejection(tuple(files), tuple(others))
+    return Rejection(files, tuple(others))

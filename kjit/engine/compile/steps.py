@@ -1,12 +1,33 @@
-"""One command of a build."""
+"""The commands of a build, and what they are made of."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-from kjit.engine.compile.support import SupportObject
+if TYPE_CHECKING:
+    from kjit.engine.compile.quoting import Links
+    from kjit.engine.compile.support import SupportObject
+    from kjit.engine.toolchain.toolchain import Toolchain
+    from kjit.spec import Spec
+
+
+class Build(NamedTuple):
+    """The build that a unit's commands are part of.
+
+    Attributes:
+        links: plain names for paths that a compiler would misread.
+        launcher: the words before each command that makes an object.
+        reads: the files that flags name.
+    """
+
+    spec: Spec
+    toolchain: Toolchain
+    links: Links
+    launcher: tuple[str, ...]
+    reads: tuple[str, ...]
 
 
 @dataclass(frozen=True)

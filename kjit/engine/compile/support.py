@@ -120,9 +120,7 @@ class SupportObject:
 def support_objects(toolchain: Toolchain) -> list[SupportObject]:
     """The objects that a module for `toolchain.target` is linked with."""
     target = toolchain.target
-    names = ("host",) if target.kind == "cpu" else ("host", "cuda")
-    if toolchain.nvrtc is not None:
-        names = (*names, "kernels")
+    names = ("host", *(() if toolchain.gpu is None else toolchain.gpu.support))
     headers = _headers_digest(simulated=target.is_simulated)
 
     def support_object(name: str, source: Path, flags: list[str]) -> SupportObject:
@@ -135,7 +133,7 @@ def support_objects(toolchain: Toolchain) -> list[SupportObject]:
     if target.is_simulated:
         flags = simulator_flags(toolchain)
         for source in simulator_sources():
-            if target.kind == "sim-check" or not source.name.startswith("check"):
+            if target.is_checked or not source.name.startswith("check"):
                 objects.append(support_object(f"sim_{source.stem}", source, flags))
     return objects
 
@@ -149,13 +147,12 @@ def _support_object(name: str, source: Path, flags: list[str], toolchain: Toolch
     arguments = (str(toolchain.cxx.path), *flags)
     # Not the whole identity of the toolchain: one object serves all architectures, and CPU and CUDA modules alike.
     environment = {variable: os.environ.get(variable) for variable in COMPILER_ENVIRONMENT}
-    cuda = toolchain.cuda or toolchain.cuda_headers
     known = [
         arguments,
         source.read_text(encoding="utf-8"),
         headers,
         toolchain.cxx.identity(),
-        cuda.identity() if cuda is not None and name == "cuda" else None,
+        None if toolchain.gpu is None or name == "host" else toolchain.gpu.identity().get("cuda"),
         environment,
     ]
     key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]

@@ -8,18 +8,15 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from kjit.engine.compile import kind
 from kjit.engine.compile.kind import ONLY_NVCC
-from kjit.engine.compile.libraries import files_named
-from kjit.engine.compile.quoting import PLAIN_FOR_CXX, Links
-from kjit.engine.compile.steps import Step, Unit
+from kjit.engine.compile.quoting import PLAIN_FOR_CXX
+from kjit.engine.compile.steps import Build, Step, Unit
 from kjit.engine.key.flags import parse
 from kjit.engine.toolchain.build_flags import device_half_flags, host_half_flags, nvrtc_flags
 from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.nvrtc import PROGRAMS, OnlyNvccError, command_of
 from kjit.engine.toolchain.programs import find_launcher
 from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.spec import Spec
 
 _ONLY_NVCC = re.compile(rf"^(?:.*: )?error: {ONLY_NVCC}(?P<reason>.*)$", re.MULTILINE)
 
@@ -27,16 +24,16 @@ _CUT = ".cut.ii"
 """The suffix of the files that halves.py makes."""
 
 
-def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launcher: tuple[str, ...]) -> Iterator[Step]:
+def steps_of(unit: Unit, build: Build) -> Iterator[Step]:
     """The commands that compile a CUDA unit in two halves, in parallel: the C++ compiler for the host, NVRTC for the
     device.
 
     Raises:
         OnlyNvccError: only nvcc has one of the flags.
     """
+    spec, toolchain, links, launcher, reads = build
     nvrtc = toolchain.nvrtc
     assert nvrtc is not None
-    reads = files_named([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
     compiler = str(toolchain.cxx.path)
     # Where nvcc is the alternative, a unit of another kind is refused.
     folders = os.pathsep.join(_own_folders(toolchain)) if toolchain.chooses else ""
@@ -64,7 +61,7 @@ def steps_of(unit: Unit, spec: Spec, toolchain: Toolchain, links: Links, launche
     yield Step(host, call, (plain,), reads=PROGRAMS)
     table, output = f"{unit.name}.kernels.s", f"{unit.name}.kernels.o"
     has_others = not spec.cuda_wrappers and len(spec.cuda_files) > 1
-    call = (*command_of("kernels_object"), host, table, unit.name if has_others else "", *cubins)
+    call = (*command_of("kernels_object"), compiler, host, table, unit.name if has_others else "", *cubins)
     yield Step(table, call, (host, *cubins), reads=PROGRAMS)
     yield Step(output, (compiler, "-c", table, "-o", output), (table, *cubins))
 
@@ -80,15 +77,10 @@ def for_ptx(step: Step) -> Step:
     return replace(step, output=output, arguments=tuple(arguments))
 
 
-def why_nvcc(spec: Spec, toolchain: Toolchain) -> str:
-    """Why nvcc compiles these sources, as far as that is known before they are preprocessed, as the end of a sentence;
-    empty if NVRTC may compile them."""
-    if not toolchain.chooses:
-        return ""
-    if (launcher := find_launcher()) is not None:
-        return f"{launcher.name} can share objects of nvcc, but not of NVRTC"
-    name = kind.foreign_in(spec.cuda_files, _own_folders(toolchain), spec.extra_include_paths)
-    return kind.FOREIGN.format(name) if name else ""
+def why_nvcc(toolchain: Toolchain) -> str:
+    """Why nvcc compiles all sources, as the end of a sentence; empty if NVRTC may compile some."""
+    launcher = find_launcher() if toolchain.chooses else None
+    return "" if launcher is None else f"{launcher.name} can share objects of nvcc, but not of NVRTC"
 
 
 def refuse_others(logs: Iterable[str]) -> None:
@@ -103,4 +95,4 @@ def refuse_others(logs: Iterable[str]) -> None:
 
 def _own_folders(toolchain: Toolchain) -> list[str]:
     """The folders of kjit's, tvm-ffi's C, and CUDA's headers."""
-    return [f"{folder}/" for folder in (kjit_include(), *toolchain.cuda_include_dirs) if str(folder) != "/usr/include"]
+    return [f"{folder}/" for folder in (kjit_include(), *toolchain.gpu_include_dirs) if str(folder) != "/usr/include"]

@@ -13,23 +13,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 
 from kjit import env
 from kjit.engine.cache.folders import is_noexec
 from kjit.engine.diagnostics import hints
 from kjit.engine.diagnostics.files import Files
-from kjit.engine.diagnostics.hints import Given
-from kjit.engine.diagnostics.messages import Message, Note, is_cause, parse, plain
+from kjit.engine.diagnostics.messages import Message, parse, plain
 from kjit.engine.diagnostics.placing import declaration, order
 from kjit.engine.diagnostics.printed import without_resources
 from kjit.engine.diagnostics.rendering import render
 from kjit.engine.diagnostics.symbols import demangle
 
 _NEEDS_CPP20 = re.compile("kjit's (?:headers need|simulator needs) C[+][+]20")  # by kjit/language.h
+
+# By the C++ compilers, and by the linker.
+_UNKNOWN_FUNCTION = re.compile(
+    r"'(?:::)?(\w+)' (?:was not|has not been) declared|undeclared identifier '(\w+)'|undefined symbol: (\w+)"
+)
 
 _SHOWN = 3
 _WARNINGS_SHOWN = 10
@@ -49,13 +51,12 @@ class Report:
     hint: str | None
 
 
-def explain(log: str, files: Files, target: str, given: Given = MappingProxyType({})) -> Report:
+def explain(log: str, files: Files, target: str) -> Report:
     """The errors of a failed build.
 
     Args:
         log: the output of the tools.
         target: the target of the build, as `str(Target)`.
-        given: the flags that are not kjit's, by source.
     """
     log = plain(log)
     if _KILLED.search(log):
@@ -66,28 +67,26 @@ def explain(log: str, files: Files, target: str, given: Given = MappingProxyType
     found = parse(log)
     if not found:
         if not log.strip():
-            return Report("The compiler ended without a message, as it does when the system kills it.", FEWER_AT_ONCE)
+            return Report(
+                "The compiler ended without a message, as it does when memory or the disk of temporary files is full.",
+                FEWER_AT_ONCE,
+            )
         return Report("\n".join(log.strip().splitlines()[-5:]), None)
-    needed = next(filter(None, (_NEEDS_CPP20.search(message.text) for message in found)), None)
-    if needed is not None:
-        # All other errors follow from it.
-        return Report(*hints.older_language(needed[0], given))
-    warnings = parse(log, "warning")
-    shown = order([_with_cause(message, warnings) for message in found], files)[:_SHOWN]
+    if language := [message for message in found if _NEEDS_CPP20.search(message.text)]:
+        found = language[:1]  # all other errors follow from it
+    shown = order(found, files)[:_SHOWN]
+    if target.startswith("sim"):
+        shown = [_without_counterpart(message, files) for message in shown]
     text = _joined([render(message, files) for message in shown], len(found) - len(shown), "error")
-    return Report(text, hints.hint(shown, partial(declaration, files=files), target, given))
+    return Report(text, hints.hint(shown, partial(declaration, files=files), files.is_in_cuda, target))
 
 
-def _with_cause(message: Message, warnings: Sequence[Message]) -> Message:
-    """A message about an undefined symbol, at the position of a compiler's warning about that symbol."""
-    named = re.compile(rf"['\"]{re.escape(message.symbol)}\W")
-    for warning in warnings if message.text.startswith("undefined symbol") and message.symbol else ():
-        if warning.file and named.search(warning.text):
-            # nvcc's text begins with the options for which it holds.
-            reason = re.sub(r'^when "-[^"]*" in .*? mode \([^)]*\), ', "", warning.text)
-            note = Note(f"the compiler warned: {reason}")
-            return replace(warning, text=message.text, severity="error", notes=[note, *message.notes])
-    return message
+def _without_counterpart(message: Message, files: Files) -> Message:
+    """The message, or, if it is about a function of CUDA that the simulator does not have, one that says so."""
+    match = _UNKNOWN_FUNCTION.search(message.text)
+    if match is None or not files.is_in_cuda(name := next(filter(None, match.groups()))):
+        return message
+    return replace(message, text=f"the simulator lacks CUDA's '{name}'")
 
 
 def explain_warnings(log: str, files: Files) -> str:
@@ -134,15 +133,5 @@ def explain_load(log: str, library: str) -> Report:
 
 
 def is_disk_full(log: str) -> bool:
-    """Whether a tool reported a full disk. Not every tool can: see `says_why`."""
+    """Whether a tool reported a full disk. A tool without space for its output may fail without a message."""
     return re.search(r"No space left on device|Disk quota exceeded", log) is not None
-
-
-def says_why(log: str) -> bool:
-    """Whether a tool reported a cause, and not only a failure.
-
-    A tool without space for its output often does not, as its messages may not have space either.
-    """
-    log = without_resources(plain(log))
-    errors = parse(log)
-    return any(map(is_cause, errors)) if errors else bool(log.strip()) and not parse(log, "warning")

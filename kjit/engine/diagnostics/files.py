@@ -10,6 +10,8 @@ from pathlib import Path
 
 from kjit.engine.diagnostics.printed import shown_path
 
+_OF_CUDA = ("crt/*.h", "*_functions.h", "*_intrinsics.h", "cuda_*runtime_api.h")
+
 
 @dataclass(frozen=True)
 class Files:
@@ -68,6 +70,16 @@ class Files:
     def words(self, file: str) -> set[str]:
         """The identifiers in a file."""
         return set(re.findall(r"[A-Za-z_]\w+", "\n".join(self.lines(file))))
+
+    def is_in_cuda(self, name: str) -> bool:
+        """Whether CUDA's headers for device code, or its runtime API, have an identifier."""
+        return any(
+            name in self.words(str(path))
+            for folder in self.libraries
+            if (folder / "cuda_runtime_api.h").is_file()
+            for pattern in _OF_CUDA
+            for path in sorted(folder.glob(pattern))
+        )
 
     def export(self, file: str, number: int) -> tuple[str, str] | None:
         """Name and symbol of the export in this line of a generated unit."""

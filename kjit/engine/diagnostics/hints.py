@@ -9,23 +9,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kjit.engine.compile.rewrite.shared_memory import DYNAMIC
 from kjit.engine.diagnostics.messages import Message
 from kjit.spec import CPP_DTYPES
-
-Given = Mapping[str, Sequence[str]]
-"""The flags that are not kjit's, by source: `extra_cflags`, `NVCC_APPEND_FLAGS`."""
-
-_FLAGS = "flags come from the spec's extra_cflags (C++), extra_cuda_cflags (nvcc) and extra_ldflags (linker)"
-_REFUSED_FLAG = re.compile(
-    r"(?:[Uu]nrecogni[sz]ed|[Uu]nknown|[Uu]nsupported|[Ii]nvalid) (?:command-line |warning )?(?:option|argument):? "
-    r"['\"]?(?P<option>[^'\"]*?)(?: found)?(?:['\"]|$)"
-    r"|no such file or directory: '(?P<file>[^']*)|(?P<word>\S+): linker input file not found"
-)
-_OLDER_LANGUAGE = re.compile(r"-?std(?:[= ]|=?['\"])?(?P<name>(?:c|gnu)\+\+(?:98|03|0x|11|1y|14|1z|17))\b")
 
 _UNDEFINED_NAME = re.compile(
     r"identifier \"(?P<name>\w+)\" is undefined$|class \"(?P<of>[^\"]+)\" has no member \"(?P<member>\w+)\"$"
@@ -45,12 +34,12 @@ _QUALIFIED = re.compile(r"(?<![\w:])(?P<space>at|c10|torch|pybind11|py|host)::(?
 # What an error is about, a pattern, and below it the hint for it; several lines may have one hint.
 #
 # text: a message with its notes, and the source line after `| `; any part of it matches.
-# name: an unknown name. cuda: one in code for a GPU. std, tvm::ffi: one in that namespace. torch: one that the source
-# line has in a namespace of torch. member: one of a TensorView.
+# name: an unknown name. gpu: one in code for a GPU. cuda: one that CUDA's headers have. std, tvm::ffi: one in that
+# namespace. torch: one that the source line has in a namespace of torch. member: one of a TensorView.
 #
 # A hint has the groups of the pattern, `name`, `target`, and as `dtype` the most similar one of kjit.
 _TABLE = r"""
-# torch's C++ API and pybind11
+# torch's C++ API and pybind11; docs/from-torch-extensions.md has the others
 text: (?:\A|['\"])(?P<header>(?:torch|ATen|c10|pybind11|caffe2)/[\w./]+)(?:: No such|['\"])
     kjit compiles without torch's headers: in place of <{header}> include <kjit/tensor.h>, and <kjit/launch.h> where
     CUDA kernels are launched
@@ -63,43 +52,28 @@ name: AT_DISPATCH_\w+
 name: (?:C10|AT|TORCH)_CUDA_(?:CHECK|KERNEL_LAUNCH_CHECK)\w*
     a call is checked by CHECK_CUDA(call) or host::RuntimeDeviceCheck(call); a launch by host::LaunchKernel itself
     (<kjit/launch.h>)
-name torch: get(?:Current|Default)CUDAStream|CUDAStream
-    host::LaunchKernel(grid, block, x.device())(kernel, ...) launches on torch's stream; as a handle that is
-    host::LaunchKernel::resolve_device(x.device()) (<kjit/launch.h>)
-torch: (?:Optional)?(?:CUDA|Device)Guard
-    host::LaunchKernel makes the device current for its launch; around other calls that is host::DeviceGuard
-    guard(x.device()) (<kjit/launch.h>)
-torch: (?:Packed)?TensorAccessor\w*|RestrictPtrTraits
-member: (?:packed_)?accessor(?:32|64)?
-    pass x.data_ptr<T>() and what is needed of x.stride(i) to the kernel
-name torch: PYBIND11_MODULE|TORCH_EXTENSION_NAME|TVM_FFI_DLL_EXPORT_TYPED_FUNC
-    write KJIT_EXPORT(name, function) (<kjit/ffi.h>), or name the function in the wrappers of the module in Python
-name: TORCH_LIBRARY\w*
-    write KJIT_EXPORT(name, function) (<kjit/ffi.h>); `@kjit.torch_op` in Python makes it an operator of torch
+name torch: get(?:Current|Default)CUDAStream|CUDAStream|(?:Optional)?(?:CUDA|Device)Guard
+    host::LaunchKernel(grid, block, x.device())(kernel, ...) launches on torch's stream and the tensor's device; around
+    other calls write host::LaunchKernel::resolve_device(x.device()) and host::DeviceGuard guard(x.device())
+name torch: PYBIND11_MODULE|TORCH_EXTENSION_NAME|TVM_FFI_DLL_EXPORT_TYPED_FUNC|TORCH_LIBRARY\w*
+    write KJIT_EXPORT(name, function) (<kjit/ffi.h>), or name the function in the wrappers of the module in Python;
+    `@kjit.torch_op` there makes it an operator of torch
 torch: BFloat16|Half|Float8_\w+|k[A-Z][a-z]+\d*|ScalarType|opmath_type
     element types are fp16_t, bf16_t, fp8_e4m3_t, fp8_e5m2_t and C++'s own (<kjit/dtype.h>), and
     host::is_type<T>(x.dtype()) compares with one; compute_t<T> is what T is computed in
-torch: (?:empty|zeros|ones|full|randn?)(?:_like)?|TensorOptions|from_blob
-    host::ffi::empty(shape, dtype, device) and empty_like(x) make a tensor in torch's memory (<kjit/ffi.h>); or make
-    it in Python
 torch: Tensor|TensorList|IntArrayRef|ArrayRef|Device|optional
     a tensor is a TensorView as an argument and a host::ffi::Tensor as a result (<kjit/ffi.h>); None comes as
     Optional<T>
 torch: \w+
     kjit compiles without torch's headers: docs/from-torch-extensions.md has its words for torch's
-member: contiguous|clone|to|cuda|cpu|view|reshape|flatten|t|transpose|permute|(?:un)?squeeze|select|slice|expand
-    a TensorView only looks at the caller's tensor: call .{name}() in Python, and check here what came
-    (TensorMatcher, x.is_contiguous())
 member: (?:mutable_|const_)?data(?:_ptr)?
     write x.data_ptr<T>(), or x.data_ptr<const T>()
-member: scalar_type|type|options|element_size|itemsize
-    x.dtype() is its DLDataType, host::dtype_bytes(x.dtype()) the size of an element; in place of AT_DISPATCH
-    it is a template argument, as in Scale<T>::run, which `make_cpp_args(x.dtype)` in Python hands on
-member: is_cuda|is_cpu|get_device|device_type|is_floating_point
-    x.device().device_type is kDLCUDA or kDLCPU, x.device().device_id the index; a TensorMatcher checks it, and the
-    dtype (<kjit/tensor.h>)
-member: (?:zero|fill|copy)_|(?:add|mul)_?|sum|item
-    a TensorView has no operators of torch: call .{name}() in Python, or write it as a kernel
+member: contiguous|clone|to|cuda|cpu|view|reshape|permute|transpose|(?:zero|fill|copy)_|(?:add|mul)_?|sum|item
+    a TensorView only looks at the caller's tensor: call .{name}() in Python, and check here what came
+    (TensorMatcher, x.is_contiguous())
+member: scalar_type|type|options|element_size|is_cuda|get_device|(?:packed_)?accessor(?:32|64)?
+    a TensorView has x.dtype(), x.device(), x.stride(i) and x.data_ptr<T>() (<kjit/tensor.h>), and a TensorMatcher
+    checks them
 # kjit's headers
 name: host
     kjit's names are in the namespace kjit: write `using namespace kjit;`, or kjit::host::
@@ -112,11 +86,16 @@ text: an export cannot take this type
     tvm-ffi's own types too
 text: unsupported (?:GNU|clang) version
     set CXX to an older compiler, which this CUDA takes
-text: \Athe simulator cannot run
+text: \Athe simulator (?:cannot run|lacks)
     write it in C++ for the simulator, under `#if KJIT_SIM`, and keep the existing code for the GPU
 text: \A.*\bDYNAMIC(?P<array>\w+)
     nvcc refuses this as well: dynamic shared memory has one type for a name (`{array}`) in a unit; declare it as
     unsigned char and cast it, or give it a name for each type
+# Flags, as any compiler or linker reports them
+text: (?:[Uu]nrecogni[sz]ed|[Uu]nknown|[Uu]nsupported|[Ii]nvalid) (?:command-line |warning )?(?:option|argument)\b
+text: linker input file not found|no such file or directory: '[^/']*'|A single input file is required
+    flags come from the spec's extra_cflags (C++), extra_cuda_cflags (nvcc) and extra_ldflags (linker), and from
+    NVCC_APPEND_FLAGS and NVCC_PREPEND_FLAGS
 # Linkers
 text: \Aundefined symbol\W+hwy::
     include <kjit/highway.h> instead of Highway's headers: it has what these need from Highway's library
@@ -132,36 +111,26 @@ text: cannot find -l|unable to find library|library not found
     correct its name, or add the folder that it is in to extra_ldflags (`-L/folder`)
 text: \Alinker: .*No such file or directory|no such file or directory: '
     correct the path in extra_ldflags
-text: is defined twice: here, and by
-    remove one of the two: each exports it
 text: \Aexport .* is defined twice
-    give one of them another name, or remove one of the sources from the module
+    name it either in KJIT_EXPORT or in the wrappers of the module, and once
 text: is defined twice
     put it into an unnamed namespace, or mark it inline or static
 # Names that a header declares; conversions are in the header of the narrower type
-cuda: __nv_\w*(?P<bits>fp[864])\w*
+gpu: __nv_\w*(?P<bits>fp[864])\w*
     include <cuda_{bits}.h>, which declares {name}
-cuda: nv_bfloat16\w*|__\w*bfloat16\w*
+gpu: nv_bfloat16\w*|__\w*bfloat16\w*
     include <cuda_bf16.h>, which declares {name}
-cuda: (?:nv_)?half2?|__\w*half\w*
+gpu: (?:nv_)?half2?|__\w*half\w*
     include <cuda_fp16.h>, which declares {name}
-cuda: __h(?:2div|abs|add|mul|sub|div|fma|neg|max|min|isnan|isinf|b?(?:eq|ne|lt|le|gt|ge)u?)2?(?:_\w+)?
-cuda: __(?:low|high)2float
-    include <cuda_fp16.h> (for bfloat16 <cuda_bf16.h>), which declares {name}
 name: printf
     include <cstdio>, which declares {name}
-name: assert
-    include <cassert>, which declares {name}
 name: u?int(?:8|16|32|64)_t
     include <cstdint>, which declares {name}
 std: sqrt|exp|log|pow|sin|cos|tanh|floor|ceil|round|isnan|isinf
     std::{name} is declared in <cmath>: `#include <cmath>`
-std: min|max|clamp|sort|fill|copy
-    std::{name} is declared in <algorithm>: `#include <algorithm>`
 std: \w+
     include the standard header that declares std::{name}
-tvm::ffi: Array|Any(?:View)?|Bytes|Dict|Error|(?:Typed)?Function|List|Map|Module|Object(?:Ptr|Ref)?
-tvm::ffi: Optional|Shape|String|Tensor|Tuple|Variant
+tvm::ffi: \w+
     include <kjit/tvm_ffi.h>, which declares tvm::ffi::{name}
 name: (?:b?float|fp|bf|u?int|half|double|long)\d*(?:_t|_e\w+)?
     '{name}' is called {dtype} in kjit's headers (<kjit/dtype.h>)
@@ -169,6 +138,8 @@ text: (?:\A|['\"])(?:cuda/std|cub|thrust|nv|crt)/[\w./]+(?:: No such|['\"])
     install CUDA's headers with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit
 text: No such file or directory|file not found$|cannot open source file
     check the name, or add the folder of the header to extra_include_paths
+text: kjit's (?:headers need|simulator needs) C[+][+]20
+    remove -std= from the flags: kjit compiles as C++20, which accepts C++17 too
 # CUDA
 text: exception spec.*\brsqrt\b|\brsqrt\b.*exception spec
     this C library has a function rsqrt, which CUDA's headers allow from CUDA 13.2 on: install that
@@ -187,15 +158,15 @@ text: not defined for the device
 text: requires \.target (?P<needed>sm_(?P<arch>\d+)\w*) or higher
     {target} lacks it: put it under `#if __CUDA_ARCH__ >= {arch}0`, with an alternative for older GPUs, or build for
     {needed} or newer
-text: A single input file is required for a non-link phase
-    a word in extra_cuda_cflags or NVCC_APPEND_FLAGS is not an option, so nvcc takes it for a source: remove it
 text: PTX that the compiler made
     correct the asm statement; the PTX ISA of CUDA's documentation has every instruction and its types
 text: complete object type|incomplete type .*(?:fp16|bf16|fp8|half|bfloat)
     kjit/device.cuh only declares half and 8-bit types: include <kjit/utils.cuh> for CUDA's, or define
     KJIT_LIGHT_TYPES before the first include for kjit's own, which compile faster
+gpu: __h\w+
+    include <cuda_fp16.h> (for bfloat16 <cuda_bf16.h>), if {target} has {name}
 cuda: __\w+
-    CUDA has no such function for {target}; many exist for newer GPUs only
+    CUDA's headers have {name}, but not for {target}: newer GPUs have it
 """.replace("DYNAMIC", DYNAMIC)
 _ROWS = [
     (when.split(), re.compile(pattern, re.MULTILINE), " ".join(hint.split()))
@@ -212,7 +183,7 @@ def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], heade
         headers: folders of headers with classes of kjit.
     """
     match = _UNDEFINED_NAME.search(message.text)
-    if match is None or _in_table(message, "cpu") is not None:
+    if match is None or _in_table(message, "cpu", lambda _: False) is not None:
         return None
     words = set(words_of(message.file))
     if (match["of"] or "").startswith("kjit::"):
@@ -221,27 +192,21 @@ def suggestion(message: Message, words_of: Callable[[str], Iterable[str]], heade
     return next(iter(difflib.get_close_matches(name, words - {name}, 1, 0.75)), None)
 
 
-def older_language(needed: str, given: Given) -> tuple[str, str]:
-    """Message and hint for a C++ standard older than `needed`, which begins the sentence."""
-    asked = [(where, *_OLDER_LANGUAGE.findall(" ".join(flags))) for where, flags in given.items()]
-    where, name = next(((where, names[-1]) for where, *names in reversed(asked) if names), ("a flag", ""))
-    instead = f"remove {f'-std={name} from {where}' if name else 'it'}: kjit compiles as C++20, which accepts C++17 too"
-    if name and "headers" in needed:
-        instead += " (only sources without wrappers that include none of kjit's headers may be older)"
-    return f"{needed}, and {where} asks for {name or 'an older one'}.", instead
-
-
 def hint(
-    messages: Sequence[Message], declaration: Callable[[Message], str | None], target: str, given: Given
+    messages: Sequence[Message],
+    declaration: Callable[[Message], str | None],
+    is_in_cuda: Callable[[str], bool],
+    target: str,
 ) -> str | None:
     """A hint for the first known error.
 
     Args:
         declaration: for a message about an export, the line of Python with it.
+        is_in_cuda: whether CUDA's headers have an identifier.
         target: the target of the build, as `str(Target)`.
     """
     for message in messages:
-        found = _of_flag(message.text, given) or _in_table(message, target)
+        found = _in_table(message, target, is_in_cuda)
         if found is not None:
             return found
         declared = declaration(message)
@@ -250,28 +215,9 @@ def hint(
     return None
 
 
-def _of_flag(text: str, given: Given) -> str | None:
-    """A hint for a message about a flag, of any compiler or linker."""
-    match = _REFUSED_FLAG.search(text)
-    if match is None:
-        return None
-    option = match["option"] or match["file"] or match["word"] or ""
-    # Tools omit a dash.
-    pattern = re.compile(rf"(?<![\w-])-{{0,2}}{re.escape(option.lstrip('-').partition('=')[0])}(?![\w-])")
-    where = next((where for where, flags in given.items() if option and any(map(pattern.search, flags))), None)
-    if re.search(r"\S\s+-", option):
-        return (
-            f"these are several flags in one{f', in {where}' if where else ''}: without the quotes, as in "
-            f"-Xcompiler={','.join(option.split())}"
-        )
-    if where is not None:
-        return f"it is in {where}: correct it there, or remove it"
-    return None if match["file"] else _FLAGS
-
-
-def _in_table(message: Message, target: str) -> str | None:
+def _in_table(message: Message, target: str, is_in_cuda: Callable[[str], bool]) -> str | None:
     """The hint of the first row for a message."""
-    topics = list(_topics(message, target))
+    topics = list(_topics(message, target, is_in_cuda))
     for kinds, pattern, hint in _ROWS:
         for kind, words in topics:
             match = (pattern.search if kind == "text" else pattern.fullmatch)(words) if kind in kinds else None
@@ -280,7 +226,7 @@ def _in_table(message: Message, target: str) -> str | None:
     return None
 
 
-def _topics(message: Message, target: str) -> Iterator[tuple[str, str]]:
+def _topics(message: Message, target: str, is_in_cuda: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """The subjects of a message, as in the table, and for each the text or name to match."""
     text = message.text
     yield "text", "\n".join([text, *(note.text for note in message.notes), f"| {message.code or ''}"])
@@ -304,7 +250,9 @@ def _topics(message: Message, target: str) -> Iterator[tuple[str, str]]:
         for name in names:
             yield "name", name
             if not target.startswith("cpu"):
-                yield "cuda", name
+                yield "gpu", name
+                if is_in_cuda(name):
+                    yield "cuda", name
 
 
 def _dtype(name: str) -> str:

@@ -18,6 +18,8 @@ from kjit.engine.diagnostics.symbols import demangle, function_name
 Severity = Literal["error", "warning"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# What the simulator's rewriter puts in place of code that it cannot run (rewrite/unsupported.py).
+_REFUSED = re.compile(r"call to '?kjit_refused_\d+'? declared with (?:attribute error|'error' attribute): ")
 _PLAIN_QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'"})
 
 # file:line[:column]: severity: text (GCC, clang, the assembler), file(line): severity [#number]: text (nvcc, NVRTC)
@@ -51,11 +53,8 @@ _DRIVER = re.compile(r"\S*(?:gcc|[gc]\+\+|clang)\S*|cc|cc1plus|collect2|nvcc|cud
 _LINKER = re.compile(r"(?:[\w-]+-)?(?:ld(?:\.\w+)?|mold)")
 _UNDEFINED = re.compile(r"undefined (?:reference to|symbol:) [`']?(?P<name>[^']+)")
 _NOT_FOR_DEVICE = re.compile(r"Unresolved extern function '(?P<name>[^']+)'")
-_DEFINED_TWICE = re.compile(
-    r"(?P<second>\S+?):.*multiple definition of [`'](?P<name>[^']+)'; (?P<first>.+?): first defined"
-    r"|redefinition of|already (?:been )?defined"
-)
-_IN_FUNCTION = re.compile(r"in function [`'](?P<name>.*)':$")
+_DEFINED_TWICE = re.compile(r"multiple definition of [`'](?P<name>[^']+)'|redefinition of|already (?:been )?defined")
+_IN_FUNCTION = re.compile(r"in function [`'].*':$")
 _CONSEQUENCE = re.compile(
     r"ld returned|linker command failed|linker: (?:final link failed|.*hidden symbol .* isn't defined$)"
     r"|ptxas: Ptx assembly aborted|Failed to preprocess host compiler properties|Could not open input file"
@@ -105,7 +104,7 @@ class Message:
 
 def plain(log: str) -> str:
     """`log` without colours and typographic quotes."""
-    return _ANSI.sub("", log).translate(_PLAIN_QUOTES)
+    return _REFUSED.sub("", _ANSI.sub("", log).translate(_PLAIN_QUOTES))
 
 
 def parse(log: str, severity: Severity = "error") -> list[Message]:
@@ -142,11 +141,8 @@ class _Reader:
         self._whats: list[str] = []
         self._places: list[tuple[str, int, int | None]] = []
         self._is_part_of_note = False
-        self._function = ""  # that the linker's next messages are about
 
     def read(self, line: str) -> None:
-        if (place := _IN_FUNCTION.search(line)) is not None:
-            self._function = place["name"]
         if (head := _HEAD.fullmatch(line)) is not None:
             self._begin(head)
         elif (context := _GNU_CONTEXT.fullmatch(line)) is not None:
@@ -157,8 +153,6 @@ class _Reader:
             self._places.insert(0 if step["inner"] else len(self._places), _place(step))
             self._whats.insert(0 if step["inner"] else len(self._whats), step["what"] or "")
         elif not self._continues(line) and (message := _tool_message(line)) is not None:
-            if self._function and message.text.startswith("undefined symbol"):
-                message.notes.append(Note(f"used in {_export_or_name(function_name(self._function))}"))
             self.messages.append(message)
         self._previous = line
 
@@ -244,11 +238,6 @@ def _ptxas_message(text: str, line: str | None, severity: Severity) -> Message:
     return Message(f"ptxas: {text}{place}", severity=severity, symbol=named[1] if named else "")
 
 
-def _export_or_name(name: str) -> str:
-    export = name.removeprefix("__tvm_ffi_")
-    return name if export == name else f"export '{export}'"
-
-
 def _read_definitions(message: Message) -> None:
     """Turn a message about two definitions of what KJIT_EXPORT defines, or the linker's, into one about the name.
 
@@ -261,11 +250,4 @@ def _read_definitions(message: Message) -> None:
         message.text, message.symbol = f"export '{export[1]}' is defined twice", export[1]
         message.file, message.line, message.column, message.notes = "", 0, None, []
     elif match["name"]:
-        first, second = _object_source(match["first"]), _object_source(match["second"])
-        message.text = f"'{match['name']}' is defined twice, in {first}" + (f" and in {second}" * (first != second))
-
-
-def _object_source(text: str) -> str:
-    """The source in `cpp0.o:scale.cpp:(.text+0x10)` or `tmpxft_1_2-6_scale.cudafe1.cpp`."""
-    names = [part for part in text.split(":") if part and not part.startswith("(") and not part.endswith(".o")]
-    return re.sub(r"^tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_(.+)\.cudafe1\.cpp$", r"\1.cu", (names or [text])[0])
+        message.text, message.symbol = f"'{match['name']}' is defined twice", function_name(match["name"])

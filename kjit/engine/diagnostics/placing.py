@@ -16,7 +16,6 @@ from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.messages import Message, Note
 from kjit.engine.diagnostics.symbols import base_name, instance
 
-_SEMICOLON_MISSING = re.compile(r"expected (?:an? )?(?:',' or )?['\"];['\"]")
 _BRACE_MISSING = re.compile(
     r"expected (?:an? )?['\"]}['\"]|expected unqualified-id before 'namespace'|namespace definition is not allowed"
     r"|closing brace of .* not found"
@@ -48,7 +47,7 @@ def order(messages: Iterable[Message], files: Files) -> list[Message]:
     first: dict[tuple[str, object], Message] = {}
     for message in placed:
         first.setdefault((message.file, message.line if message.file else message.text), message)
-    return [_before_gap(message, files) for message in first.values()]
+    return list(first.values())
 
 
 def declaration(message: Message, files: Files) -> str | None:
@@ -60,26 +59,8 @@ def declaration(message: Message, files: Files) -> str | None:
     return f'{side}_wrappers=[("{export[0]}", "{export[1]}")]'
 
 
-def _before_gap(message: Message, files: Files) -> Message:
-    """Compilers report a missing semicolon at the next line; this moves it to the end of the line that lacks it."""
-    if _SEMICOLON_MISSING.match(message.text) is None:
-        return message
-    source = files.line(message.file, message.line) or ""
-    marker = message.marker if message.column is not None else move_marker(source, message.code, message.marker)
-    if marker is None or source[: marker.index("^") - 1].strip():
-        return message
-    for number in range(message.line - 1, 0, -1):
-        line = re.sub(r"\s*(?://.*)?$", "", files.line(message.file, number) or "")
-        if line:
-            moved = _at(message, files, message.file, number, len(line))
-            return replace(moved, code=f" {line}", marker=f"{moved.marker} missing here")
-    return message
-
-
 def _placed(message: Message, files: Files) -> Message:
     """`message` at the position that the user can change."""
-    if message.symbol and message.text.startswith(f"export '{message.symbol}' is defined twice"):
-        return _exported_twice(message, files)
     if not message.file:
         return _mentioned(message, files)
     if files.is_own_or_generated(message.file):
@@ -107,22 +88,6 @@ def _at(message: Message, files: Files, file: str, line: int, column: int) -> Me
     return replace(message, file=file, line=line, column=column + 1, code=f" {code}", marker=caret(code, column))
 
 
-def _exported_twice(message: Message, files: Files) -> Message:
-    """A message about an export, with its definitions in the op's sources and in Python."""
-    twice = f"export '{message.symbol}' is defined twice"
-    places = files.search(rf"\b(?P<word>KJIT_EXPORT)\s*\(\s*{message.symbol}\s*,")
-    wrappers = [
-        f"by {'cpp' if name.endswith('.cpp') else 'cuda'}_wrappers in Python"
-        for name in sorted(files.generated)
-        if any(line.startswith(f"KJIT_EXPORT({message.symbol},") for line in files.lines(name))
-    ]
-    others = [*wrappers, *(f"in {files.place(path, number)}" for path, number, _ in places[1:])]
-    if places:
-        message = _at(message, files, *places[0])
-        return replace(message, text=f"{twice}: here, and {' and '.join(others)}") if others else message
-    return replace(message, text=f"{twice}, {' and '.join(others)}") if len(others) > 1 else message
-
-
 def _mentioned(message: Message, files: Files) -> Message:
     """A message of ptxas or the linker, at the line of a source that mentions its symbol or instruction."""
     name = base_name(message.symbol)
@@ -132,8 +97,9 @@ def _mentioned(message: Message, files: Files) -> Message:
         quoted = re.findall(r"'\.?(\w[\w.]*)'", message.text)
         patterns = [rf'"[^"]*?\b(?P<word>{re.escape(word)})\b' for word in quoted]
     for places in filter(None, map(files.search, patterns)):
-        # A kernel is defined before its launch; an undefined function is declared before its use.
-        return _at(message, files, *places[-1 if message.text.startswith("undefined") else 0])
+        # A kernel is defined before its launch; an undefined function is declared before its use; an export comes last.
+        is_first = not message.text.startswith(("undefined", "export"))
+        return _at(message, files, *places[0 if is_first else -1])
     return message
 
 
@@ -167,17 +133,3 @@ def unclosed_brace(lines: Sequence[str]) -> tuple[int, int] | None:
 def caret(line: str, column: int) -> str:
     """A caret under the given column; tabs are kept, so that it is aligned with any tab width."""
     return " " + re.sub(r"[^\t]", " ", line[:column]) + "^"
-
-
-def move_marker(source: str, expanded: str | None, marker: str | None) -> str | None:
-    """A caret under the word of `source` that `marker` is under in `expanded`; None if that is ambiguous."""
-    if expanded is None or marker is None:
-        return None
-    position = marker.index("^")
-    word = re.match(r"\w+|.", expanded[position:])
-    end = position + (word.end() if word else 1)
-    # The word with enough of the preceding text to be unique; macros changed the rest.
-    for start in range(position + 1):
-        if source.count(expanded[start:end]) == 1:
-            return caret(source, source.index(expanded[start:end]) + position - start)
-    return None

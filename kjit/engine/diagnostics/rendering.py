@@ -7,7 +7,7 @@ from dataclasses import replace
 from kjit.engine.diagnostics import hints
 from kjit.engine.diagnostics.files import Files
 from kjit.engine.diagnostics.messages import Message
-from kjit.engine.diagnostics.placing import caret, move_marker
+from kjit.engine.diagnostics.placing import caret
 from kjit.engine.diagnostics.symbols import instance
 
 _LONGEST_LINE = 160
@@ -65,15 +65,21 @@ def _excerpt(message: Message, files: Files) -> list[str]:
     code, marker = message.code, message.marker
     source = files.line(message.file, message.line)
     if source is not None and (code is None or message.column is None):
-        # nvcc prints the line after macro expansion; the original is in the file.
-        marker = move_marker(source, code, marker) if message.column is None else caret(source, message.column - 1)
-        code = f" {source}"
+        column = _column(source, code, marker) if message.column is None else message.column - 1
+        code, marker = f" {source}", None if column is None else caret(source, column)
     if code is None:
         return []
     number = str(message.line)
     # For the simulator, macros are expanded before the compiler counts columns.
     markers = [f"  {' ' * len(number)} |{marker.rstrip()}"] if marker and message.file not in files.generated else []
     return [f"  {number} |{code.rstrip()}", *markers]
+
+
+def _column(source: str, code: str | None, marker: str | None) -> int | None:
+    """The column in `source` of the caret under nvcc's excerpt of that line; None if macros were expanded there."""
+    if code is None or marker is None or code.strip() != source.strip():
+        return None
+    return marker.index("^") - (len(code) - len(code.lstrip())) + len(source) - len(source.lstrip())
 
 
 def _shorten(text: str, longest: int = _LONGEST_LINE) -> str:

@@ -16,17 +16,17 @@ Four cases need more:
 - A new file may shadow a header that was read, in a folder that is searched earlier. The times of such folders are
   recorded; if one changed, the files in it are compared with the names that the compiler may have searched for
   (conservatively: a needless compile is better than a wrong hit).
-- A file may appear that `__has_include` tested for. Its name is searched for in the same folders; if the name is not
-  literally in the text, any new file in them is a miss. For an `#include` or `__has_include` that leaves a folder
-  (`../`), and in `/usr/include`, no folder is watched: all paths that such a name can mean are recorded, each with
-  whether the file exists. So are the paths where a linker searches for a library, and dangling links.
+- A file may appear that `__has_include` tested for. Its name is searched for in the same folders. For an `#include` or
+  `__has_include` that leaves a folder (`../`), and in `/usr/include`, no folder is watched: all paths that such a name
+  can mean are recorded, each with whether the file exists. So are the paths where a linker searches for a library, and
+  dangling links.
 - A header may change while the compiler runs (observation.py).
 
 Headers that come with a compiler, a toolkit or tvm-ffi (system_headers.py) are not recorded.
 
-Known gaps: a file that inline assembly reads (`.incbin`), which no compiler reports, if its absolute path is not
-literally in the text; a file that a compiler's own header tests for, and that is installed later; a header that is
-edited during its first compile on a file server whose clock is slow.
+Known gaps: a file that inline assembly reads (`.incbin`), which no compiler reports; a file that `__has_include` tests
+for by a name that is composed (`#`, `##`); one that a compiler's own header tests for, and that is installed later; a
+header that is edited during its first compile on a file server whose clock is slow.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kjit.engine.key.paths import shown
-from kjit.runtime import LAYOUT, SOURCE_TEXTS
 from kjit.runtime.manifest import YOUNG, Reads, absolute, digest_of, inode_and_ctime, settled_ctime, trusted_ctime
 
 # Separates paths in one string; no path contains it. One long string is parsed faster than hundreds of short ones.
@@ -114,12 +113,11 @@ def _compare_folders(reads: Reads, project: str) -> str | list[list[object]] | N
     rows = [Folder(*row) for row in zip(*reads.folders, strict=True)]
     if all((row.inode, row.ctime_ns) == inode_and_ctime(absolute(row.path)) for row in rows):
         return None
-    folders, present = watch(reads.roots, reads.headers[0], reads.system, every_file=reads.every_file)
+    folders, present = watch(reads.roots, reads.headers[0], reads.system)
     known = frozenset(reads.present)
     for path in present:
         if path not in known:
-            may = "be one that was searched for" if reads.every_file else "shadow a header of that name"
-            return f"{shown(path, project)} is new and may {may}"
+            return f"{shown(path, project)} is new and may shadow a header of that name"
     # A recent time would be no better than the recorded one: both mean another comparison.
     is_young = any(folder.ctime_ns == YOUNG for folder in folders)
     return None if is_young or folders == rows else columns(folders, 3)
@@ -130,57 +128,38 @@ def columns(rows: Iterable[Sequence[object]], width: int) -> list[list[object]]:
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
-def watch(
-    roots: Iterable[str], headers: Iterable[str], system: str, *, every_file: bool
-) -> tuple[list[Folder], list[str]]:
-    """The folders to watch, and the files in them with the name of a header.
+def watch(roots: Iterable[str], headers: Iterable[str], system: str) -> tuple[list[Folder], list[str]]:
+    """The folders to watch, and the files in them with the name of a header, or dangling links.
 
-    A name is any suffix of a header's path, because the part that the `#include` contained is unknown. A dangling link
-    counts as a file, and as a folder if a folder has that name.
-
-    Args:
-        every_file: all files count, whatever their names, except those of caches and builds; in folders of installed
-            packages, folders too.
+    A name is any suffix of a header's path, because the part that the `#include` contained is unknown.
     """
     names = SEPARATOR.join([system, *(f"/{path}" for path in headers), ""])
     words = frozenset(names.split("/"))  # most files there have none of these names
     folders: dict[str, Folder] = {}
     present: dict[str, None] = {}
-    inside: set[int] = set()
 
     def visit(folder: str, below: str) -> None:
         # The time is read first: a file that appears later changes it.
         where = absolute(folder)
         inode, date = inode_and_ctime(where)
         folders[folder] = Folder(folder, inode, settled_ctime(date))
-        is_shared = every_file and where in (LOCAL_INCLUDE, *PACKAGES_INCLUDE)
         for entry in _entries(where):
-            name = f"{below}{entry.name}"
-            path = f"{folder}/{entry.name}"
-            is_folder, is_link = entry.is_dir(), entry.is_symlink()
-            header = name.removesuffix(".gch").removesuffix(".pch")  # a precompiled header is preferred
-            is_called_so = entry.name in words or os.path.basename(header) in words
-            if is_shared or (not is_folder and (every_file or (is_called_so and f"/{header}{SEPARATOR}" in names))):
-                present[path] = None
-            may_be_folder = is_folder or (is_link and not os.path.exists(entry.path))
-            if not may_be_folder or is_shared:
+            header = entry.name.removesuffix(".gch").removesuffix(".pch")  # a precompiled header is preferred
+            if header not in words:
                 continue
-            if is_called_so and f"/{name}/" in names:
-                visit(path, f"{name}/")
-            elif every_file and not _is_of_builds(where, entry.name) and (number := entry.inode()) not in inside:
-                inside.add(number)  # a link may lead to a folder around it
-                visit(path, f"{name}/")
+            path = f"{folder}/{entry.name}"
+            if not entry.is_dir():
+                if f"/{below}{header}{SEPARATOR}" in names:
+                    present[path] = None
+                is_folder = entry.is_symlink() and not os.path.exists(entry.path)  # which may lead to one
+            else:
+                is_folder = True
+            if is_folder and f"/{below}{entry.name}/" in names:
+                visit(path, f"{below}{entry.name}/")
 
     for root in roots:
         visit(root, "")
     return list(folders.values()), list(present)
-
-
-def _is_of_builds(folder: str, name: str) -> bool:
-    """Whether a folder is hidden, part of a cache, or for temporary files of builds (staging.py)."""
-    if name in (LAYOUT, SOURCE_TEXTS):
-        return os.path.isdir(f"{folder}/{LAYOUT}/locks")
-    return name.startswith((".", f"kjit-{os.geteuid()}", f"kjit-units-{os.geteuid()}"))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -18,14 +18,7 @@ from functools import lru_cache
 
 import kjit
 from kjit.engine.key.paths import projects_of
-from kjit.engine.toolchain.build_flags import (
-    cxx_flags,
-    flags_of_halves,
-    link_flags,
-    nvcc_flags,
-    sim_flags,
-    simulator_flags,
-)
+from kjit.engine.toolchain.build_flags import link_flags
 from kjit.engine.toolchain.locations import tvm_ffi_include
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import UsageError
@@ -101,13 +94,9 @@ def _digest_of(toolchain: Toolchain, *versions: str) -> str:
 def surroundings(toolchain: Toolchain) -> Mapping[str, object]:
     """Compilers, versions, and the flags that all modules get, as a document."""
     plain = Spec("module", cpp_files=["/module.cpp"], cuda_files=["/module.cu"])
-    flags = {"c++": cxx_flags(toolchain, plain), "link": link_flags(toolchain, plain)}
-    if toolchain.cuda is not None:
-        flags["nvcc"] = nvcc_flags(toolchain, plain)
-    if toolchain.nvrtc is not None:
-        flags |= flags_of_halves(toolchain, plain)
-    if toolchain.target.is_simulated:
-        flags |= {"simulated CUDA": sim_flags(toolchain, plain), "simulator": simulator_flags(toolchain)}
+    flags = {"link": link_flags(toolchain, plain)}
+    for compiler in toolchain.compilers.values():
+        flags |= compiler.options(toolchain, plain)
     return {
         "flags": {tool: [_without_homes(word) for word in words] for tool, words in flags.items()},
         "toolchain": toolchain.identity(),

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from kjit.engine.key.headers import LOCAL_INCLUDE, PACKAGES_INCLUDE, SEPARATOR, columns, watch
-from kjit.engine.key.include_names import Names, definitions_in, directives_in, names_in
+from kjit.engine.key.include_names import definitions_in, names_in
 from kjit.engine.key.key import Key
 from kjit.engine.key.paths import collapse_slashes
 from kjit.engine.key.system_headers import SystemFolders, searched_folders
@@ -63,22 +61,20 @@ class Observation:
         """
         spec = key.variant.spec
         read = _Read.of(files, key, toolchain)
-        flags = definitions_in(spec.extra_cflags) + definitions_in(spec.extra_cuda_cflags, "nvcc")
-        names = names_in(read.directives, flags)
+        flags = b"".join(definitions_in(words, dialect) for words, dialect in toolchain.given(spec))
+        names = names_in(read.texts, flags)
 
         named = [*spec.extra_include_paths, str(kjit_include()), LOCAL_INCLUDE, *searched_folders(toolchain, spec)]
         own = (path for path in (*read.sources, *read.headers) if not _is_of_packages(path))
         searched = {*named, *map(os.path.dirname, own)}
-        if not names.is_known:
-            searched.update(PACKAGES_INCLUDE)
-        headers = {**read.headers, **{path: _state(path) for path in (*others, *_assembled(read.texts, flags))}}
+        headers = {**read.headers, **{path: _state(path) for path in others}}
         roots = [written(path) for path in sorted(searched)]
-        looked_for = SEPARATOR.join(dict.fromkeys((*read.system, *(f"/{name}" for name in names.asked))))
-        folders, present = watch(roots, map(written, headers), looked_for, every_file=not names.is_known)
+        looked_for = SEPARATOR.join(dict.fromkeys((*read.system, *(f"/{name}" for name in names.tested))))
+        folders, present = watch(roots, map(written, headers), looked_for)
 
         places = [
             *sought,
-            *_among_packages(names),
+            *(f"{folder}/{name}" for folder in PACKAGES_INCLUDE for name in names.tested),
             *(collapse_slashes(f"{each}/{name}") for folder, name in names.climbing for each in (folder, *named)),
         ]
         looked_at = {path: os.path.isfile(path) for path in places}
@@ -102,7 +98,6 @@ class Observation:
                 "folders": columns(folders, 3),
                 "present": present,
                 "sought": columns([(written(path), is_there) for path, is_there in looked_at.items()], 2),
-                "every_file": not names.is_known,
             }
         )
         return cls(reads, states | twins)
@@ -141,7 +136,6 @@ class _Read:
         headers: the headers to compare.
         system: the names of those that come with a compiler, a toolkit or tvm-ffi, each after a `/`.
         texts: the contents of the op's files, which are not installed in the system's folders.
-        directives: of these.
     """
 
     sources: Mapping[str, FileState]
@@ -167,10 +161,6 @@ class _Read:
             if written(path) == path and not _is_of_packages(normal):
                 texts[path] = _text(path)
         return cls(sources, headers, tuple(system), texts)
-
-    @cached_property
-    def directives(self) -> Mapping[str, bytes]:
-        return {path: directives_in(text) for path, text in self.texts.items()}
 
 
 @dataclass(frozen=True)
@@ -203,29 +193,6 @@ def now_ns() -> int:
     """The time that the kernel gives to a file that changes now: on Linux that of the last tick, up to some
     milliseconds ago."""
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE) if sys.platform == "linux" else time.time_ns()
-
-
-_ABSOLUTE_PATH = re.compile(rb'"(/[^"\\\n]+)\\?"')
-
-
-def _assembled(texts: Mapping[str, bytes], flags: bytes) -> list[str]:
-    """The files that inline assembly may read, which no compiler lists: all existing absolute paths in the texts."""
-    every = [*texts.values(), flags]
-    if not any(b"incbin" in text for text in every):
-        return []
-    named = (os.fsdecode(name) for text in every for name in _ABSOLUTE_PATH.findall(text))
-    return [path for path in map(collapse_slashes, named) if os.path.isfile(path)]
-
-
-def _among_packages(names: Names) -> Iterator[str]:
-    """The paths in `/usr/include` of the files that are tested for.
-
-    If any new entry counts (`watch`), paths in a folder that does not exist are not needed.
-    """
-    for folder in PACKAGES_INCLUDE:
-        for name in names.asked:
-            if names.is_known or os.path.lexists(f"{folder}/{name.partition('/')[0]}"):
-                yield f"{folder}/{name}"
 
 
 def _twins(headers: Mapping[str, FileState], candidates: Iterable[str]) -> dict[str, FileState]:

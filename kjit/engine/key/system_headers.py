@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from kjit.engine.key.flags import include_folders
 from kjit.engine.key.key import Key
-from kjit.engine.key.paths import collapse_slashes, has_any, projects_of
-from kjit.engine.toolchain.compilers import Compiler, ask, script_of
+from kjit.engine.key.paths import collapse_slashes, projects_of
+from kjit.engine.toolchain.compilers import Compiler, ask
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.engine.toolchain.memo import open_memo
 from kjit.engine.toolchain.toolchain import Toolchain
@@ -24,8 +24,6 @@ from kjit.spec import Spec
 # Folders for headers of all packages of a distribution, for all architectures and for one.
 _OF_ALL_PACKAGES = re.compile(r"/usr/(?:local/)?include(?:/\w+-linux-\w+)?")
 _SEARCHED = re.compile(r"^ (/.*)$", re.MULTILINE)
-# Headers by which a folder is known to be GCC's, or that of its C++ library.
-_OF_COMPILERS = ("stddef.h", "vector", "bits/c++config.h")
 _VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
 
 
@@ -69,18 +67,16 @@ def searched_folders(toolchain: Toolchain, spec: Spec) -> list[str]:
     """The folders that flags and the environment add to the compilers' search."""
     environment = toolchain.environment()
     folders = [folder for name in _VARIABLES for folder in environment.get(name, "").split(os.pathsep)]
-    folders += include_folders(spec.extra_cflags)
-    folders += include_folders([*spec.extra_cuda_cflags, *toolchain.flags_from_environment()], "nvcc")
+    for words, dialect in toolchain.given(spec):
+        folders += include_folders(words, dialect)
     return [collapse_slashes(folder) for folder in folders if os.path.isabs(folder)]
 
 
 def _folders_of(cxx: Compiler) -> list[str]:
-    """The folders that a C++ compiler searches by itself, except those that it shares with other packages, and those
-    that a script names; none if the script may name any."""
-    words = os.fsdecode(script_of(cxx.path)).split()
-    if cxx.may_change or any(word.startswith("@") for word in words):
+    """The folders that a C++ compiler searches by itself, except those that it shares with other packages; none for a
+    script, which may name any."""
+    if cxx.plan:
         return []
-    named = {os.path.normpath(folder) for folder in include_folders(words) if not has_any(folder, _OF_COMPILERS)}
 
     def answer() -> list[str]:
         without = [word for name in _VARIABLES for word in ("-u", name)]
@@ -90,16 +86,13 @@ def _folders_of(cxx: Compiler) -> list[str]:
 
     elsewhere = {name: os.environ.get(name) for name in ("COMPILER_PATH", "GCC_EXEC_PREFIX")}
     folders = open_memo().recall((str(cxx.path), cxx.size, cxx.mtime_ns), f"searched folders {elsewhere}", answer)
-    return [folder for folder in folders if folder not in named and not _is_shared(Path(folder))]
+    return [folder for folder in folders if not _is_shared(Path(folder))]
 
 
 def _cuda_folders(toolchain: Toolchain) -> Iterator[str]:
     """The folders of CUDA's headers, without those that also have headers of other packages."""
-    folders: set[Path] = set()
-    if toolchain.cuda_headers is not None:
-        folders.update(toolchain.cuda_headers.include_dirs)
-    elif toolchain.cuda is not None:
-        folders.update(toolchain.cuda.include_dirs)
+    folders = set(toolchain.gpu_include_dirs)
+    if toolchain.cuda is not None:
         for home in (toolchain.cuda.home, toolchain.cuda.home.resolve()):
             folders.update([home / "include", *home.glob("targets/*/include")])
     # nvcc names them with links resolved.

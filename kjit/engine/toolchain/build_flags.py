@@ -10,14 +10,17 @@ import platform
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kjit.engine.key.flags import for_host_compiler
 from kjit.engine.toolchain.cpu import find_level
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include, tvm_ffi_library
-from kjit.engine.toolchain.nvrtc import WRAPPED, Nvrtc, macros_of_nvcc, nvrtc_options
-from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.nvrtc import Nvrtc, macros_of_nvcc, nvrtc_options
 from kjit.runtime import cpu_features
 from kjit.spec import CudaArch, Spec
+
+if TYPE_CHECKING:
+    from kjit.engine.toolchain.toolchain import Toolchain
 
 EXPORTS_SCRIPT = "exports.map"
 """The linker script that makes all symbols except the exports local: a file beside the link's output."""
@@ -42,16 +45,8 @@ _QUICK_TO_MAP = ("-Wl,-z,noseparate-code", "-Wl,-z,norelro")
 def cxx_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     """The flags for a C++ unit of `spec`."""
     flags = ["-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-DKJIT_PRECOMPILED"]
-    if toolchain.target.level is not None:
-        flags.append(f"-march={find_level(toolchain.target.level).march}")
-    elif toolchain.is_native:
-        flags.append("-march=native")
-        since, quiet = toolchain.cxx.traits.quiet_about_cpu
-        flags += quiet if toolchain.cxx.version >= since else ()
-    if toolchain.target.kind == "cpu":
-        flags += _vector_flags(toolchain)
-        # `omp simd` is effective without OpenMP's library.
-        flags.append("-fopenmp" if toolchain.has_openmp else "-fopenmp-simd")
+    if toolchain.gpu is None:
+        flags += _flags_for_cpu(toolchain)
     if toolchain.target.arch is not None:
         flags.append(f"-DKJIT_CUDA_ARCH={toolchain.target.arch.number}")
     if toolchain.target.is_simulated:
@@ -79,13 +74,13 @@ def sim_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     if _has_fma():
         flags.append("-mfma")
     flags += _simulated(toolchain)
-    if toolchain.target.kind == "sim-check":
+    if toolchain.target.is_checked:
         flags += [SIMULATOR_CHECKS, "-fsanitize=thread", "-fno-omit-frame-pointer"]
         # Volatile accesses to global memory are not races: kernels communicate by them.
         flags += toolchain.cxx.traits.volatile_is_no_race
         # Otherwise g++ inlines copies, unchecked. Such a call is redirected to the checker (kjit_sim/sim.h).
         flags += [f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset")]
-    flags += toolchain.cxx.traits.accepts_unused
+    flags += [*toolchain.cxx.traits.accepts_unused, *_changed_meaning(toolchain)]
     own = for_host_compiler(spec.extra_cuda_cflags)
     return [*flags, *own, *_header_search(toolchain, spec.extra_include_paths)]
 
@@ -109,7 +104,7 @@ def simulator_flags(toolchain: Toolchain) -> list[str]:
     They include what they need of CUDA: with all of `SIMULATOR_HEADER` first, compiling them takes half as long again.
     """
     flags = ["-std=c++20", "-O2", "-g1", *_for_simulator(toolchain)]
-    if toolchain.target.kind == "sim-check":
+    if toolchain.target.is_checked:
         flags.append(SIMULATOR_CHECKS)
     return [*flags, *_header_search(toolchain, ())]
 
@@ -150,11 +145,18 @@ def host_half_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
     Raises:
         ValueError: the toolchain has no NVRTC.
     """
-    # CUB gives members the names of classes, which nvcc's front end accepts. (Before 13, g++ has no flag for that
-    # alone; NVRTC has the same host code, and rejects what is wrong.)
-    members = "-Wno-changes-meaning" if toolchain.cxx.version >= (13, 0) else "-fpermissive"
-    quiet = ["-Wno-attributes", "-Wno-unknown-pragmas", "-Wno-psabi", members]
+    quiet = ["-Wno-attributes", "-Wno-unknown-pragmas", "-Wno-psabi", *_changed_meaning(toolchain)]
     return [*quiet, *_of_both_halves(toolchain, spec)]
+
+
+def _changed_meaning(toolchain: Toolchain) -> list[str]:
+    """The flag for members with the names of classes, which nvcc's front end accepts (CUB has some).
+
+    Before 13, g++ has no flag for that alone; NVRTC has the same host code, and rejects what is wrong.
+    """
+    if toolchain.cxx.family != "gcc":
+        return []
+    return ["-Wno-changes-meaning" if toolchain.cxx.version >= (13, 0) else "-fpermissive"]
 
 
 def device_half_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
@@ -211,32 +213,34 @@ def link_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
         # Not if a source exports for itself: one without an export would silently be dropped.
         flags.append("-Wl,--gc-sections")
     flags += _QUICK_TO_MAP
-    if toolchain.nvrtc is not None:
-        flags += [f"-Wl,--wrap={name}" for name in WRAPPED]
     if toolchain.has_openmp:
         flags.append("-fopenmp")
-    if toolchain.target.is_simulated:
-        # The simulator's CUDA runtime takes precedence over one in the process.
-        flags += ["-Wl,-Bsymbolic", "-pthread", "-ldl", "-lrt"]
     if spec.extra_ldflags:
         # A symbol missing in an op's own library is an error of the load, rather than a crash in a later call.
         flags.append("-Wl,-z,now")
     flags += spec.extra_ldflags
     flags += [f"-L{tvm_ffi.parent}", "-ltvm_ffi"]
-    if toolchain.cuda is not None:
-        # Folders for an op's own -lcublas or -lcuda.
-        flags += [f"-L{toolchain.cuda.lib_dir}", f"-L{toolchain.cuda.lib_dir / 'stubs'}", str(toolchain.cuda.cudart)]
-    return flags
+    return flags if toolchain.gpu is None else [*flags, *toolchain.gpu.link_flags()]
 
 
-def _vector_flags(toolchain: Toolchain) -> list[str]:
-    """Flags that allow vectorised loops over elements on the CPU, without changes of results."""
+def _flags_for_cpu(toolchain: Toolchain) -> list[str]:
+    """Flags that select the instructions of a CPU, and allow vectorised loops over elements without changes of
+    results."""
+    flags: list[str] = []
+    if toolchain.target.level is not None:
+        flags.append(f"-march={find_level(toolchain.target.level).march}")
+    elif toolchain.is_native:
+        flags.append("-march=native")
+        since, quiet = toolchain.cxx.traits.quiet_about_cpu
+        flags += quiet if toolchain.cxx.version >= since else ()
     # A square root that sets errno, or a comparison that may trap, is not vectorised.
-    flags = ["-fno-math-errno", "-fno-trapping-math"]
+    flags += ["-fno-math-errno", "-fno-trapping-math"]
     if platform.machine() == "x86_64":
         # The widest on any CPU: kjit/cpu.h converts half-precision numbers in vectors of that size.
         flags.append("-mprefer-vector-width=512")
-    return [*flags, *toolchain.cxx.traits.keeps_copy_loops]
+    flags += toolchain.cxx.traits.keeps_copy_loops
+    # `omp simd` is effective without OpenMP's library.
+    return [*flags, "-fopenmp" if toolchain.has_openmp else "-fopenmp-simd"]
 
 
 def _of_both_halves(toolchain: Toolchain, spec: Spec) -> list[str]:
@@ -267,7 +271,7 @@ def _of_both_halves(toolchain: Toolchain, spec: Spec) -> list[str]:
 
 def _header_search(toolchain: Toolchain, own: Sequence[str], *, with_cuda: bool = True) -> list[str]:
     """The folders of headers for the C++ compiler."""
-    cuda = toolchain.cuda_include_dirs if with_cuda else ()
+    cuda = toolchain.gpu_include_dirs if with_cuda else ()
     return [*toolchain.cxx.traits.names_as_written, *_include_flags(own, cuda, simulated=toolchain.target.is_simulated)]
 
 

@@ -4,7 +4,7 @@ A compiler is run for its version and capabilities only if its file is new (memo
 artifact is its path, size and time, and those of the programs that it runs: the compiler proper, the assembler, the
 linker. The file of a compiler cache (ccache) does not identify the compiler that it calls, so that compiler is used
 directly. Nor does a script, but that is used, because its flags have a purpose: the commands that it would run are part
-of the key. Each process asks for them, unless the script only passes on its arguments (`exec g++ -DX "$@"`).
+of the key, and each process asks for them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import os
 import platform
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from kjit import env
 from kjit.engine.cache.staging import temporary_root
@@ -26,14 +26,12 @@ from kjit.engine.toolchain import probes
 from kjit.engine.toolchain.memo import Stamp, is_unchanged, open_memo, stamp
 from kjit.engine.toolchain.options import expand
 from kjit.errors import ToolchainError
-from kjit.runtime.manifest import HOST_VARIABLE as HOST_VARIABLE
+from kjit.spec import HOST_VARIABLE, NVCC_FLAGS
 
-Family = Literal["gcc", "clang", "nvcc", "nvrtc"]
-Role = Literal["c++", "nvcc"]
-
+_CXX_FAMILIES = ("clang", "gcc")
 _INSTALL_CXX = "install one (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`; conda: `gxx`) or set CXX"
 _CACHING_WRAPPERS = ("ccache", "sccache", "distcc", "icecc")
-_FOR_C = re.compile(r"(?:.*-)?(?P<driver>gcc|clang|cc)(?:-[\d.]+)?")
+_FOR_C = re.compile(r"(?:.*-)?(?:gcc|clang|cc)(?:-[\d.]+)?")
 _ASK_TIMEOUT_S = 60
 
 
@@ -45,15 +43,14 @@ class Compiler:
         path: not resolved, because `clang++` compiles C++ by its name.
         version_text: the output of `--version`.
         features: for a C++ compiler, `native` (accepts `-march=native`) and `openmp`; for nvcc, its architectures, such
-            as `90`, and the newest host compilers that it accepts, such as `gcc<=15`.
+            as `90`.
         parts: the programs that a C++ compiler runs.
-        plan: for a script, a hash of the commands that it would run.
+        plan: for a script, a hash of the commands that it would run; it may run others the next time.
         variables: for a script, the variables in it, with their values.
-        may_change: whether it is a script that may run other commands the next time.
     """
 
     path: Path
-    family: Family
+    family: str
     version: tuple[int, int]
     version_text: str
     size: int
@@ -62,7 +59,6 @@ class Compiler:
     parts: tuple[Stamp, ...] = ()
     plan: str = ""
     variables: tuple[tuple[str, str | None], ...] = ()
-    may_change: bool = False
 
     @property
     def traits(self) -> Traits:
@@ -96,13 +92,6 @@ class Compiler:
         """Whether the variables in a script are unchanged."""
         return all(os.environ.get(name) == value for name, value in self.variables)
 
-    def newest_host(self, family: Family) -> int | None:
-        """The newest major version of a host compiler that this nvcc accepts; None if unknown."""
-        for feature in self.features:
-            if feature.startswith(f"{family}<="):
-                return int(feature.partition("<=")[2])
-        return None
-
 
 class Traits(NamedTuple):
     """The differences between compilers of two families.
@@ -110,6 +99,7 @@ class Traits(NamedTuple):
     Attributes:
         banner: finds the version in the output of `--version`.
         oldest: the first release that compiles kjit's headers.
+        newer: how to get a newer one, for a hint.
         features: asks a compiler for its features.
         names_as_written: lists a header of a system folder by the name that led to it (by default GCC lists
             `/app/pkg/../inc/a.h` as `/app/inc/a.h`, which hides that it moves with `pkg`).
@@ -124,6 +114,7 @@ class Traits(NamedTuple):
 
     banner: str
     oldest: tuple[int, int]
+    newer: str
     features: Callable[[Path], list[str]]
     names_as_written: tuple[str, ...] = ()
     keeps_copy_loops: tuple[str, ...] = ()
@@ -142,67 +133,52 @@ def find_cxx() -> Compiler:
     """
     named = os.environ.get("CXX", "").strip()
     if named:
-        return inspect(_named_cxx(named), "c++")
+        return inspect(_named_cxx(named))
     for name in ("c++", "g++", "clang++"):
         path = _which_compiler(name)
         if path is not None:
-            return inspect(path, "c++")
+            return inspect(path)
     raise ToolchainError("No C++ compiler was found on PATH (c++, g++, clang++).", hint=_INSTALL_CXX)
 
 
-def find_host_cxx(nvcc: Compiler) -> Compiler:
+def find_host_cxx() -> Compiler:
     """The C++ compiler for the host code of CUDA sources: the one in nvcc's own variables (`-ccbin` in its flags,
-    `NVCC_CCBIN`), else that of `find_cxx`, if `nvcc` accepts it.
-
-    If the default compiler is too new for nvcc, the newest suitable `g++-N` on PATH is used.
+    `NVCC_CCBIN`), else that of `find_cxx`. nvcc and CUDA's headers reject one that is too new.
 
     Raises:
-        ToolchainError: as for `find_cxx`; or a variable does not name a compiler, or all compilers are too new.
+        ToolchainError: as for `find_cxx`, or a variable does not name a compiler.
     """
-    variable, path = _named_host()
-    cxx = find_cxx() if path is None else inspect(path, "c++")
-    newest = nvcc.newest_host(cxx.family)
-    if newest is None or cxx.version[0] <= newest:
-        return cxx
-    if not os.environ.get(variable, "").strip():
-        newest_gcc = nvcc.newest_host("gcc") or 0
-        for major in range(newest_gcc, TRAITS["gcc"].oldest[0] - 1, -1):
-            path = _which_compiler(f"g++-{major}")
-            if path is not None:
-                return inspect(path, "c++")
-    raise ToolchainError(
-        f"{nvcc.label} supports {cxx.family} up to version {newest}, and '{cxx.path}' is {cxx.label}.",
-        hint=f"install an older one (`apt install g++-{nvcc.newest_host('gcc') or newest}`) and name it in {variable}",
-    )
+    path = _named_host()
+    return find_cxx() if path is None else inspect(path)
 
 
-def _named_host() -> tuple[str, Path | None]:
-    """The variable that sets nvcc's host compiler, and the compiler; `CXX` and None if no variable does.
+def _named_host() -> Path | None:
+    """The host compiler that a variable of nvcc names; None if none does.
 
     In nvcc's order of precedence: appended flags, prepended flags, `NVCC_CCBIN`. A folder means the compiler in it.
     """
     named: list[tuple[str, str]] = []
-    for variable in ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"):
+    for variable in reversed(NVCC_FLAGS):
         flags = (flag for flag, _ in expand(os.environ.get(variable, "").split(), "nvcc"))
         named += [(variable, flag.value) for flag in flags if flag.meaning == "host compiler"]
     named.append((HOST_VARIABLE, os.environ.get(HOST_VARIABLE, "").strip()))
-    for variable, text in named:
-        if not text:
-            continue
+    for variable, text in filter(lambda each: each[1], named):
         candidates = [f"{text}/{name}" for name in ("g++", "c++", "clang++")] if probes.is_folder(text) else [text]
         found = next(filter(None, map(_which_compiler, candidates)), None)
         if found is None:
-            what = "a folder without a C++ compiler" if probes.is_folder(text) else "not an executable file"
             raise ToolchainError(
-                f"{variable} names '{text}' as nvcc's host compiler, which is {what}.",
+                f"{variable} names '{text}' as nvcc's host compiler, and there is none.",
                 hint=f"correct {variable}, or unset it",
             )
-        return variable, found
-    return "CXX", None
+        return found
+    return None
 
 
-def inspect(path: Path, role: Role) -> Compiler:
+def inspect(path: Path, *families: str) -> Compiler:
     """The properties of the compiler at `path`, which is run only if it has changed since the last time.
+
+    Args:
+        families: those that it may belong to (`TRAITS`); by default those of C++ compilers.
 
     Raises:
         ToolchainError: it does not exist, cannot be run, is not a compiler that kjit supports, or is too old.
@@ -215,43 +191,29 @@ def inspect(path: Path, role: Role) -> Compiler:
             hint="reinstall it; `kjit doctor` shows what kjit finds",
         ) from None
     memo = open_memo()
-    script = script_of(path) if role == "c++" else b""
-    behind = _programs_behind(path) if script else []
-    started = f" {list(_stamps_of(behind))}" if behind else ""
+    script = b"" if families else script_of(path)
 
     def recall(question: str, answer: Callable[[], list[str]]) -> list[str]:
-        return answer() if behind is None else memo.recall(seen, f"{question}{started}", answer)
+        return answer() if script else memo.recall(seen, question, answer)
 
     text = recall("version", lambda: [ask([str(path), "--version"]).strip()])[0]
-    family, version = _read_version(path, role, text)
-    oldest = TRAITS[family].oldest
-    if version < oldest:
-        needed = f"{oldest[0]}.{oldest[1]}" if family == "nvcc" else str(oldest[0])
+    family, version = _read_version(path, families or _CXX_FAMILIES, text)
+    traits = TRAITS[family]
+    if version < traits.oldest:
+        needed = ".".join(str(part) for part in traits.oldest if part)
         raise ToolchainError(
-            f"'{path}' is {family} {version[0]}.{version[1]}; kjit needs {family} {needed} or newer.",
-            hint="set KJIT_CUDA_HOME to a newer CUDA" if role == "nvcc" else "set CXX to a newer compiler",
+            f"'{path}' is {family} {version[0]}.{version[1]}; kjit needs {family} {needed} or newer.", hint=traits.newer
         )
-    if role == "nvcc":
-        features = memo.recall(seen, "features", lambda: TRAITS[family].features(path))
-        return Compiler(path, family, version, text, seen[1], seen[2], tuple(features))
+    if families:
+        features = memo.recall(seen, "features", lambda: traits.features(path))
+        return Compiler(path, family, version, text, *seen[1:], tuple(features))
     environment = {name: os.environ.get(name) for name in _ENVIRONMENT_OF_PARTS}
     plan, *programs = recall(f"runs {environment}", lambda: _commands_of(path))
-    plan = plan if script else ""
-    features = memo.recall(seen, f"features {plan}".rstrip(), lambda: TRAITS[family].features(path))
+    plan = (plan or "unknown") if script else ""
+    features = memo.recall(seen, f"features {plan}".rstrip(), lambda: traits.features(path))
     names = sorted({os.fsdecode(name) for name in _VARIABLE.findall(script)})
-    return Compiler(
-        path,
-        family,
-        version,
-        text,
-        seen[1],
-        seen[2],
-        tuple(features),
-        _stamps_of([*programs, *(behind or ())]),
-        plan,
-        tuple((name, os.environ.get(name)) for name in names),
-        may_change=behind is None,
-    )
+    values = tuple((name, os.environ.get(name)) for name in names)
+    return Compiler(path, family, version, text, *seen[1:], tuple(features), _stamps_of(programs), plan, values)
 
 
 _VARIABLE = re.compile(rb"\$\{?([A-Za-z_]\w*)")
@@ -265,26 +227,6 @@ def script_of(path: Path) -> bytes:
         if (head := file.read(2)) == b"#!":
             return head + file.read()
     return b""
-
-
-# A whole script that only passes on its arguments, without characters that a shell interprets.
-_PASSES_ON = re.compile(
-    rb'#![^\n]*\n(?:[ \t]*(?:#[^\n]*)?\n)*exec (?P<words>[\w./=+,:%-]+(?: [\w./=+,:%-]+)*) "\$@"\s*'
-)
-
-
-def _programs_behind(path: Path, inside: tuple[Path, ...] = ()) -> list[str] | None:
-    """The programs that a script starts, if it only passes on its arguments; None if it may do more."""
-    if not (script := script_of(path)):
-        return []
-    match = _PASSES_ON.fullmatch(script)
-    if match is None or path in inside or os.environ.get("BASH_ENV"):  # a shell reads the file of that name first
-        return None
-    programs = list(filter(None, map(probes.which, match["words"].decode().split(" "))))
-    further = [_programs_behind(Path(program), (*inside, path)) for program in programs]
-    if not programs or None in further:
-        return None
-    return [*programs, *(program for each in further for program in each or ())]
 
 
 def _commands_of(path: Path) -> list[str]:
@@ -340,8 +282,12 @@ def ask(command: list[str], *, stderr: bool = False) -> str:
 
 def _named_cxx(named: str) -> Path:
     found = _which_compiler(named)
+    if found is not None and _FOR_C.fullmatch(found.name) is not None:
+        raise ToolchainError(
+            f"CXX is '{named}', which is a compiler for C: it does not link with C++'s library.",
+            hint="set CXX to the one for C++: g++ or clang++",
+        )
     if found is not None:
-        _refuse_for_c(named, found)
         return found
     first, *arguments = named.split()
     if arguments and (os.sep not in first or probes.which(first) is not None):
@@ -350,21 +296,6 @@ def _named_cxx(named: str) -> Path:
             hint=f"name the compiler alone; flags go into the op's extra_cflags, ccache into {env.COMPILER_LAUNCHER}",
         )
     raise ToolchainError(f"CXX is '{named}', and there is no such program.", hint="correct CXX, or unset it")
-
-
-def _refuse_for_c(named: str, path: Path) -> None:
-    """Reject a driver for C: it compiles C++ too, but links without the C++ library.
-
-    clang decides by its name; GCC has two programs.
-    """
-    for name in (path.name, path.resolve().name):
-        match = _FOR_C.fullmatch(name)
-        if match is not None and not (match["driver"] == "clang" and name != path.name):
-            driver = {"gcc": "g++", "clang": "clang++", "cc": "c++"}[match["driver"]]
-            raise ToolchainError(
-                f"CXX is '{named}', which is a compiler for C: it does not link with C++'s library.",
-                hint=f"set CXX to the one for C++: {path.with_name(name.replace(match['driver'], driver))}",
-            )
 
 
 def _which_compiler(name: str) -> Path | None:
@@ -382,14 +313,12 @@ def _which_compiler(name: str) -> Path | None:
     return None
 
 
-def _read_version(path: Path, role: Role, text: str) -> tuple[Family, tuple[int, int]]:
-    families: tuple[Family, ...] = ("nvcc",) if role == "nvcc" else ("clang", "gcc")
+def _read_version(path: Path, families: Sequence[str], text: str) -> tuple[str, tuple[int, int]]:
     for family in families:
         if (match := re.search(TRAITS[family].banner, text)) is not None:
             return family, (int(match[1]), int(match[2]))
-    expected = "nvcc" if role == "nvcc" else "GCC or clang"
     raise ToolchainError(
-        f"The output of '{path} --version' is not that of {expected}.", hint="`kjit doctor` shows more"
+        f"The output of '{path} --version' is not that of {' or '.join(families)}.", hint="`kjit doctor` shows more"
     )
 
 
@@ -426,25 +355,16 @@ def compiles(path: Path, flags: list[str], source: str) -> bool:
 
 
 def _nvcc_features(path: Path) -> list[str]:
-    codes = re.findall(r"^sm_(\d+)$", ask([str(path), "--list-gpu-code"]), re.MULTILINE)
-    limits = []
-    home = path.resolve().parent.parent
-    for folder in (home / "include", *home.glob("targets/*/include")):
-        with contextlib.suppress(OSError):
-            text = (folder / "crt" / "host_config.h").read_text(errors="replace")
-            for family, pattern in (("gcc", r"__GNUC__ > (\d+)"), ("clang", r"__clang_major__ >= (\d+)")):
-                match = re.search(pattern, text)
-                if match is not None:
-                    limits.append(f"{family}<={int(match[1]) - (family == 'clang')}")
-            break
-    return [*codes, *limits]
+    return re.findall(r"^sm_(\d+)$", ask([str(path), "--list-gpu-code"]), re.MULTILINE)
 
 
-TRAITS: Mapping[Family, Traits] = {
+_NEWER_CXX = "set CXX to a newer compiler"
+TRAITS: dict[str, Traits] = {
     "gcc": Traits(
         # The package's own version comes first, in brackets: `g++ (Debian 12.2.0-14) 12.2.0`.
         r"\)\s+(\d+)\.(\d+)(?=[\s\S]*Free Software Foundation)",
         (11, 0),
+        _NEWER_CXX,
         _gcc_features,
         names_as_written=("-fno-canonical-system-headers",),
         keeps_copy_loops=("-fno-tree-loop-distribute-patterns",),
@@ -455,11 +375,12 @@ TRAITS: Mapping[Family, Traits] = {
     "clang": Traits(
         r"clang version (\d+)\.(\d+)",
         (16, 0),
+        _NEWER_CXX,
         _clang_features,
         volatile_is_no_race=("-mllvm", "-tsan-distinguish-volatile=1"),
         accepts_unused=("-Qunused-arguments",),
         quiet_about_cpu=((18, 0), ("-Wno-invalid-feature-combination",)),
     ),
-    "nvcc": Traits(r"release (\d+)\.(\d+)", (12, 8), _nvcc_features),
+    "nvcc": Traits(r"release (\d+)\.(\d+)", (12, 8), "set KJIT_CUDA_HOME to a newer CUDA", _nvcc_features),
 }
 """The traits of each family of compilers that are programs."""

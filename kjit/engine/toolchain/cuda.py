@@ -75,6 +75,11 @@ class CudaToolkit:
         return self.nvcc.version
 
     @property
+    def has_nvcc(self) -> bool:
+        """Whether its compiler is nvcc, and not NVRTC alone."""
+        return self.nvcc.family == "nvcc"
+
+    @property
     def label(self) -> str:
         """For display: `CUDA 13.0`."""
         return f"CUDA {self.version[0]}.{self.version[1]}"

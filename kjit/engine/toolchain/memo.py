@@ -8,10 +8,10 @@ the program is run again.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -57,64 +57,41 @@ class Memo:
 
     def recall(self, program: Stamp, question: str, ask: Callable[[], list[str]]) -> list[str]:
         """The answer to `question` about `program`; `ask` is called only if it is unknown."""
-        answer = self.known(program, question)
-        if answer is None:
-            answer = ask()
-            self.learn(program, question, answer)
-        return answer
-
-    def known(self, program: Stamp, question: str) -> list[str] | None:
-        """The remembered answer to `question` about `program`."""
-        answer = self._about(program).get(question)
-        is_answer = isinstance(answer, list) and all(isinstance(item, str) for item in answer)
-        return answer if is_answer else None  # type: ignore[return-value]
-
-    def learn(self, program: Stamp, question: str, answer: list[str]) -> None:
-        """Remember an answer."""
-        # If another process writes at the same time, the last one wins; lost answers are asked for again.
-        self._programs = {**self._read(), program[0]: {**self._about(program), question: answer}}
-        self._write()
-
-    def _about(self, program: Stamp) -> dict[str, object]:
         path, size, mtime_ns = program
         known = self._programs.get(path)
-        if isinstance(known, dict) and known.get("size") == size and known.get("mtime_ns") == mtime_ns:
-            return known
-        return {"size": size, "mtime_ns": mtime_ns}
+        if not isinstance(known, dict) or (known.get("size"), known.get("mtime_ns")) != (size, mtime_ns):
+            known = {"size": size, "mtime_ns": mtime_ns}
+        answer = known.get(question)
+        if not isinstance(answer, list) or not all(isinstance(item, str) for item in answer):
+            answer = ask()
+            # If another process writes at the same time, the last one wins; lost answers are asked for again.
+            self._write({**self._read(), path: {**known, question: answer}})
+        return answer
 
     def forget(self, program: Path) -> None:
         """Forget everything about a program."""
-        self._programs = {path: known for path, known in self._read().items() if path != str(program)}
-        self._write()
+        self._write({path: known for path, known in self._read().items() if path != str(program)})
 
     def _read(self) -> dict[str, object]:
         try:
             content = json.loads(read_own(self._path, self._path.parent.parent))
+            programs = content["programs"] if content["format"] == _FORMAT else None
         except FileNotFoundError:
             return {}
-        except (OSError, RecursionError, ValueError) as error:
+        except (OSError, LookupError, RecursionError, TypeError, ValueError) as error:
             _log.debug("the memo about compilers cannot be read: %s", error)
             return {}
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            return {}
-        programs = content.get("programs")
         return programs if isinstance(programs, dict) else {}
 
-    def _write(self) -> None:
-        import tempfile
-
-        folder = self._path.parent
+    def _write(self, programs: dict[str, object]) -> None:
+        self._programs = programs
         try:
-            make_private(folder)
-            handle, name = tempfile.mkstemp(dir=folder, prefix="compilers.", suffix=".tmp")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump({"format": _FORMAT, "programs": self._programs}, file, indent=1)
-                os.replace(name, self._path)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
-                raise
+            make_private(self._path.parent)
+            being_written = self._path.with_name(f"compilers.{os.getpid()}.{threading.get_ident()}.tmp")
+            handle = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # whatever the umask is
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump({"format": _FORMAT, "programs": programs}, file, indent=1)
+            os.replace(being_written, self._path)
         except OSError as error:
             _log.debug("the memo about compilers cannot be written: %s", error)
 

@@ -55,7 +55,16 @@ PROGRAMS = (
     str(_ROOT / "kjit" / "cpp_text.py"),
     *(
         str(_ROOT / "kjit" / "engine" / "compile" / f"{name}.py")
-        for name in ("device_compiler", "host_compiler", "kernels_object", "halves", "kind", "helper", "precompiled")
+        for name in (
+            "device_compiler",
+            "host_compiler",
+            "kernels_object",
+            "halves",
+            "kind",
+            "math_names",
+            "helper",
+            "precompiled",
+        )
     ),
 )
 """The programs that cut, compile and join the halves of a CUDA unit, and what they import."""
@@ -216,7 +225,7 @@ def nvrtc_options(words: Sequence[str]) -> list[str]:
         else:
             is_known = option.nvrtc != ""
         if not is_known:
-            raise OnlyNvccError(f"{' '.join(flag.words())} is a flag for nvcc alone")
+            raise OnlyNvccError(f"NVRTC has no option {' '.join(flag.words())}")
         if flag.meaning == "for a part":
             # A list, as for nvcc; NVRTC passes each value on as one word.
             options += [f"{option.long(name)}={word}" for word in re.split(r"[,\s]+", value) if word]

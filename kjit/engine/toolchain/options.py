@@ -147,29 +147,6 @@ _OF_NVCC = (
     Option("-forward-unknown-to-host-compiler --forward-unknown-to-host-compiler -forward-unknown-opts "
            "--forward-unknown-opts -forward-unknown-to-host-linker --forward-unknown-to-host-linker",
            meaning="forwarding", in_cmake=True),
-    # The others of `nvcc --help` of CUDA 13.0 and 13.3, and undocumented ones.
-    Option("""
-    --allow-unsupported-compiler --apply-controls --archiver-binary --augment-host-linker-script --brief-diagnostics
-    --compile --compile-as-tools-patch --cudadevrt --cudart --default-stream --dependency-drive-prefix
-    --dependency-output --dependency-target-name --device-entity-has-hidden-visibility --device-stack-protector --dopt
-    --dont-use-profile --drive-prefix --enable-tile --entries --fdevice-sanitize --fdevice-syntax-only
-    --fdevice-time-trace --force-cl-env-setup --frandom-seed --ftemplate-backtrace-limit --ftemplate-depth
-    --generate-dependencies-with-compile --generate-dependency-targets --generate-nonsystem-dependencies-with-compile
-    --host-linker-script --input-drive-prefix --jobserver --jump-table-density --keep --keep-device-functions --keep-dir
-    --libdevice-directory --no-align-double --no-device-link --no-exceptions --no-host-device-initializer-list
-    --no-host-device-move-forward --objdir-as-tempdir --Ofast-compile --optimization-info --output-directory --profile
-    --prune --qpp-config --relocatable-link --relocatable-ptx --run-args --safety-compatibility --sanitize --save-temps
-    --shared --simt-only --skip-ptx-semantics-check --source-in-ptx --split-compile-extended
-    --static-global-template-stub --target-directory --tile-only --time --use-local-env --verbose --verbose2
-    --Wdefault-stream-launch --Werror --Wext-lambda-captures-this -allow-unsupported-compiler -apply-controls -arbin
-    -astoolspatch -aug-hls -brief-diag -c -cudadevrt -cudart -ddp -default-stream -device-entity-has-hidden-visibility
-    -device-stack-protector -dopt -dp -e -enable-tile -fdevice-sanitize -fdevice-syntax-only -fdevice-time-trace
-    -force-cl-env-setup -frandom-seed -ftemplate-backtrace-limit -ftemplate-depth -hls -idp -jobserver -jtd -keep
-    -keep-device-functions -keep-dir -ldir -MD -MF -MMD -MP -MT -nodlink -noeh -nohdinitlist -nohdmoveforward -noprof
-    -objtemp -odir -Ofc -opt-info -pg -prune -qpp-config -r -reloc-ptx -run-args -safety-compat -sanitize -save-temps
-    -shared -simt-only -skip-ptx-semantics-check -split-compile-extended -src-in-ptx -static-global-template-stub
-    -target-dir -tile-only -time -use-local-env -v -v2 -Wdefault-stream-launch -Werror -Wext-lambda-captures-this
-    """),
 )  # fmt: skip
 
 

@@ -41,7 +41,8 @@ _MISSING_LIBRARY = re.compile(
 
 def hint(log: str, toolchain: Toolchain) -> str | None:
     """A hint for the first missing header or library in a log, if it belongs to CUDA or to Google Highway."""
-    cuda = toolchain.cuda or toolchain.cuda_headers
+    gpu = toolchain.gpu
+    cuda = None if gpu is None else gpu.toolkit or gpu.headers
     if (match := _MISSING_LIBRARY.search(log)) is not None:
         name = match["gnu"] or match["lld"] or match["mold"]
         found = find_versioned(name, toolchain)

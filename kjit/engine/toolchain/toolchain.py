@@ -1,8 +1,8 @@
 """Toolchains: the compilers and the architecture of a target, and their identity.
 
-The search for compilers is in compilers.py, for CUDA in cuda.py, for NVRTC in nvrtc.py; the flags that they get are in
-build_flags.py. A `Toolchain` is a value. It is found once per process and environment, then costs a few `stat` calls,
-and starts a subprocess only for a compiler that was never seen before.
+The search for compilers is in compilers.py, for CUDA in cuda.py, for NVRTC in nvrtc.py; what is done with them is in
+unit_compilers.py, with the flags of build_flags.py. A `Toolchain` is a value. It is found once per process and
+environment, then costs a few `stat` calls, and starts a subprocess only for a compiler that was never seen before.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,14 +19,16 @@ from kjit import env
 from kjit.engine.toolchain import probes
 from kjit.engine.toolchain.archs import check_arch
 from kjit.engine.toolchain.compilers import Compiler, find_cxx, find_host_cxx
-from kjit.engine.toolchain.cuda import CudaHeaders, CudaToolkit, find_cuda, find_cuda_headers
+from kjit.engine.toolchain.cuda import CudaToolkit, find_cuda, find_cuda_headers
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_include
 from kjit.engine.toolchain.memo import Stamp, is_unchanged
 from kjit.engine.toolchain.nvrtc import Nvrtc, find_nvrtc
+from kjit.engine.toolchain.options import Dialect
+from kjit.engine.toolchain.unit_compilers import CxxUnits, NvccUnits, NvrtcUnits, SimulatedUnits, UnitCompiler
 from kjit.errors import ToolchainError
 from kjit.runtime import cpu_identity
-from kjit.runtime.manifest import COMPILER_ENVIRONMENT, NVCC_ENVIRONMENT, NVCC_FLAGS, Probe, variables
-from kjit.spec import Target
+from kjit.runtime.manifest import COMPILER_ENVIRONMENT, Probe, variables
+from kjit.spec import NVCC_FLAGS, Side, Spec, Target, TargetKind
 
 _log = logging.getLogger("kjit")
 
@@ -36,19 +39,14 @@ class Toolchain:
 
     Attributes:
         cxx: the C++ compiler; for CUDA also the one that nvcc calls for host code, and the linker's driver.
-        cuda: the CUDA toolkit; None for the CPU and the simulator.
-        cuda_headers: for the simulator, CUDA's headers.
+        gpu: the compiler of sources for GPUs; None for the CPU.
         variables: the variables read by these compilers that are set, with their values.
-        nvrtc: the compiler of device halves, if CUDA sources are compiled in two halves. `cuda` is then the toolkit of
-            the headers and the runtime; its compiler is nvcc, for units that are not NVRTC's, or NVRTC again.
     """
 
     target: Target
     cxx: Compiler
-    cuda: CudaToolkit | None
-    cuda_headers: CudaHeaders | None = None
+    gpu: UnitCompiler | None
     variables: tuple[tuple[str, str], ...] = ()
-    nvrtc: Nvrtc | None = None
 
     @classmethod
     def for_target(cls, target: Target, *, thorough: bool = False) -> Toolchain:
@@ -75,7 +73,7 @@ class Toolchain:
     def probes(self) -> tuple[Probe, ...] | None:
         """The queries of the file system, with answers, that found this; None if it depends on more than the file
         system, or the environment has changed since."""
-        if self.cxx.may_change or self.cxx.variables:
+        if self.cxx.plan:
             return None
         toolchain, _, taken = _discover(self.target, tuple(map(os.environ.get, variables(self.target.kind))))
         return taken if toolchain is self else None
@@ -86,21 +84,42 @@ class Toolchain:
     @cached_property
     def _hash(self) -> int:
         # Needed by every load, and composed of three dozen parts.
-        return hash((self.target, self.cxx, self.cuda, self.cuda_headers, self.variables, self.nvrtc))
+        return hash((self.target, self.cxx, self.gpu, self.variables))
+
+    @property
+    def compilers(self) -> Mapping[Side, UnitCompiler]:
+        """The compiler of each side of a spec that is built for the target."""
+        return {each.side: each for each in (CxxUnits(), self.gpu) if each is not None}
+
+    def given(self, spec: Spec) -> Iterator[tuple[Sequence[str], Dialect]]:
+        """The flags that are not kjit's, in the dialect of the compiler that gets them."""
+        for compiler in self.compilers.values():
+            for words in compiler.given(spec, self.environment()).values():
+                yield words, compiler.dialect
+
+    @property
+    def cuda(self) -> CudaToolkit | None:
+        """The CUDA toolkit; None for the CPU and the simulator."""
+        return None if self.gpu is None else self.gpu.toolkit
+
+    @property
+    def nvrtc(self) -> Nvrtc | None:
+        """The compiler of device halves, if CUDA sources are compiled in two halves."""
+        return None if self.gpu is None else self.gpu.nvrtc
 
     @property
     def has_nvcc(self) -> bool:
         """Whether there is an nvcc."""
-        return self.cuda is not None and self.cuda.nvcc.family == "nvcc"
+        return self.cuda is not None and self.cuda.has_nvcc
 
     @property
     def chooses(self) -> bool:
         """Whether each CUDA unit is compiled by NVRTC or by nvcc, whichever is right for it."""
-        return self.nvrtc is not None and self.has_nvcc and env.cuda_compiler() == "auto"
+        return self.gpu is not None and self.gpu.instead is not None
 
     def with_nvcc(self) -> Toolchain:
         """The same toolchain with nvcc as the compiler of CUDA sources."""
-        return replace(self, nvrtc=None)
+        return replace(self, gpu=None if self.gpu is None else self.gpu.instead)
 
     @property
     def cuda_release(self) -> tuple[int, int, int]:
@@ -120,14 +139,12 @@ class Toolchain:
 
     def identity(self) -> dict[str, object]:
         """Everything about the compilers that can change their output, as JSON."""
-        cuda = self.cuda or self.cuda_headers
         return {
             "target": str(self.target),
             "cxx": self.cxx.identity(),
-            "cuda": None if cuda is None else cuda.identity(),
+            **({} if self.gpu is None else self.gpu.identity()),
             "cpu": cpu_identity() if self.is_native else None,
             "environment": self.environment(),
-            **({} if self.nvrtc is None else {"NVRTC": self.nvrtc.identity()}),
         }
 
     def environment(self) -> dict[str, str]:
@@ -141,26 +158,25 @@ class Toolchain:
 
     def library_dirs(self) -> list[Path]:
         """The folders of headers that are not an op's own: those of compilers, CUDA, tvm-ffi and kjit."""
-        compilers = (path.resolve().parent.parent for path in (self.cxx.path, *self.cuda_include_dirs))
+        compilers = (path.resolve().parent.parent for path in (self.cxx.path, *self.gpu_include_dirs))
         prefixes = dict.fromkeys((*compilers, Path("/usr")))  # clang uses GCC's library, wherever it is installed
         folders = [prefix / name for prefix in prefixes for name in ("include", "lib", "lib64", "targets")]
-        return [*folders, *self.cuda_include_dirs, tvm_ffi_include(), kjit_include()]
+        return [*folders, *self.gpu_include_dirs, tvm_ffi_include(), kjit_include()]
 
     @property
-    def cuda_include_dirs(self) -> tuple[Path, ...]:
-        """The folders of CUDA's headers; none for the CPU."""
-        cuda = self.cuda or self.cuda_headers
-        return () if cuda is None else cuda.include_dirs
+    def gpu_include_dirs(self) -> tuple[Path, ...]:
+        """The folders of the headers for GPUs; none for the CPU."""
+        return () if self.gpu is None else self.gpu.include_dirs
 
     @property
     def is_native(self) -> bool:
         """Whether C++ is compiled for the CPU of this machine."""
-        return self.target.kind == "cpu" and self.target.level is None and "native" in self.cxx.features
+        return self.gpu is None and self.target.level is None and "native" in self.cxx.features
 
     @property
     def has_openmp(self) -> bool:
         """Whether OpenMP's library is there for C++ on the CPU."""
-        return self.target.kind == "cpu" and "openmp" in self.cxx.features
+        return self.gpu is None and "openmp" in self.cxx.features
 
 
 @lru_cache(maxsize=64)
@@ -173,37 +189,47 @@ def _discover(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain
 
 
 def _discover_now(target: Target, values: tuple[str | None, ...]) -> tuple[Toolchain, tuple[Stamp, ...]]:
-    cuda = headers = nvrtc = None
-    if target.kind == "cpu":
-        cxx = find_cxx()
-    elif target.is_simulated:
-        cxx, headers = find_cxx(), find_cuda_headers()
-    else:
-        cuda = find_cuda()
-        cxx = find_host_cxx(cuda.nvcc)
-        for arch in target.archs:
-            check_arch(arch, cuda)
-        if env.cuda_compiler() == "nvrtc" or cuda.nvcc.family == "nvrtc":
-            nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir], cxx)
-        elif env.cuda_compiler() == "auto":
-            nvrtc = _nvrtc_beside(cuda, cxx)
-    stamps: list[Stamp] = [(str(cxx.path), cxx.size, cxx.mtime_ns)]
-    if cuda is not None:
-        stamps += [(str(cuda.nvcc.path), cuda.nvcc.size, cuda.nvcc.mtime_ns), *cuda.stamps]
-    if headers is not None:
-        stamps += headers.stamps
-    if nvrtc is not None:
-        stamps += nvrtc.stamps
-    read = COMPILER_ENVIRONMENT if cuda is None else (*COMPILER_ENVIRONMENT, *NVCC_ENVIRONMENT)
+    cxx, gpu = _SEARCHES[target.kind](target)
+    stamps = ((str(cxx.path), cxx.size, cxx.mtime_ns), *(() if gpu is None else gpu.stamps))
     named = dict(zip(variables(target.kind), values, strict=True))
+    read = (*COMPILER_ENVIRONMENT, *target.data.environment)
     set_ = tuple((name, value) for name in read if (value := named[name]))
-    return Toolchain(target, cxx, cuda, headers, set_, nvrtc), tuple(stamps)
+    return Toolchain(target, cxx, gpu, set_), stamps
 
 
-def _nvrtc_beside(cuda: CudaToolkit, cxx: Compiler) -> Nvrtc | None:
-    """NVRTC if it can replace nvcc; else None, and the reason is logged."""
+def _for_cpu(_: Target) -> Found:
+    return find_cxx(), None
+
+
+def _for_simulator(_: Target) -> Found:
+    return find_cxx(), SimulatedUnits(find_cuda_headers())
+
+
+def _for_cuda(target: Target) -> Found:
+    cuda = find_cuda()
+    cxx = find_host_cxx()
+    for arch in target.archs:
+        check_arch(arch, cuda)
+    asked = env.cuda_compiler()
+    by_nvcc = NvccUnits(cuda)
+    if asked == "nvcc":
+        return cxx, by_nvcc
     try:
-        return find_nvrtc(cuda.version, [cuda.lib_dir], cxx)
+        nvrtc = find_nvrtc(cuda.version, [cuda.lib_dir], cxx)
     except ToolchainError as error:
+        if asked == "nvrtc" or not cuda.has_nvcc:
+            raise
         _log.info("nvcc compiles CUDA sources: %s", error.message)
-        return None
+        return cxx, by_nvcc
+    return cxx, NvrtcUnits(cuda, nvrtc, by_nvcc if cuda.has_nvcc and asked == "auto" else None)
+
+
+Found = tuple[Compiler, UnitCompiler | None]
+
+_SEARCHES: Mapping[TargetKind, Callable[[Target], Found]] = {
+    "cpu": _for_cpu,
+    "cuda": _for_cuda,
+    "sim": _for_simulator,
+    "sim-check": _for_simulator,
+}
+"""The search for the compilers of each kind of target."""

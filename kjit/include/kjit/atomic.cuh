@@ -17,28 +17,6 @@
 
 namespace kjit::device::atomic::details {
 
-#if defined(USE_ROCM) || defined(__HIP_PLATFORM_AMD__)
-
-// Compare-and-swap works in every kind of memory of AMD's GPUs.
-template <typename Unsigned>
-KJIT_DEVICE Unsigned order(Unsigned bits) {
-  constexpr Unsigned kSign = Unsigned{1} << (8 * sizeof(Unsigned) - 1);
-  return bits & kSign ? ~bits : bits | kSign;
-}
-
-template <bool kMax, typename Unsigned>
-KJIT_DEVICE Unsigned update_bits(void* addr, Unsigned bits) {
-  Unsigned old = *static_cast<volatile Unsigned*>(addr);
-  while (kMax ? order(bits) > order(old) : order(bits) < order(old)) {
-    const Unsigned assumed = old;
-    old = atomicCAS(static_cast<Unsigned*>(addr), assumed, bits);
-    if (old == assumed) break;
-  }
-  return old;
-}
-
-#else
-
 // As signed integers, the bits of numbers without a sign are ordered, and above all those with a sign. As unsigned
 // integers, the bits of numbers with a sign are in reverse order, and above all those without. So the sign of the new
 // number selects the comparison, whatever the memory contains.
@@ -54,8 +32,6 @@ KJIT_DEVICE Unsigned update_bits(void* addr, Unsigned bits) {
     return atomicMax(static_cast<Unsigned*>(addr), bits);
   }
 }
-
-#endif
 
 // A NaN becomes the bits that lose against all others: the last NaN of the total order.
 template <bool kMax>

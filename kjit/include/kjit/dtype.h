@@ -221,49 +221,22 @@ using fp8x4_e5m2_t = __nv_fp8x4_e5m2;
 
 #else
 
-struct fp16_t {
-  std::uint16_t bits;
-  fp16_t() = default;
-  constexpr fp16_t(float value);
-  constexpr operator float() const;
-};
-constexpr fp16_t::fp16_t(float value) : bits(dtype_details::float_to_half(value)) {}
-constexpr fp16_t::operator float() const {
-  return dtype_details::half_to_float(bits);
-}
-
-struct bf16_t {
-  std::uint16_t bits;
-  bf16_t() = default;
-  constexpr bf16_t(float value);
-  constexpr operator float() const;
-};
-constexpr bf16_t::bf16_t(float value) : bits(dtype_details::float_to_bfloat(value)) {}
-constexpr bf16_t::operator float() const {
-  return dtype_details::bfloat_to_float(bits);
-}
-
-struct fp8_e4m3_t {
-  std::uint8_t bits;
-  fp8_e4m3_t() = default;
-  constexpr fp8_e4m3_t(float value);
-  constexpr operator float() const;
-};
-constexpr fp8_e4m3_t::fp8_e4m3_t(float value) : bits(dtype_details::float_to_float8<true>(value)) {}
-constexpr fp8_e4m3_t::operator float() const {
-  return dtype_details::float8_to_float<true>(bits);
-}
-
-struct fp8_e5m2_t {
-  std::uint8_t bits;
-  fp8_e5m2_t() = default;
-  constexpr fp8_e5m2_t(float value);
-  constexpr operator float() const;
-};
-constexpr fp8_e5m2_t::fp8_e5m2_t(float value) : bits(dtype_details::float_to_float8<false>(value)) {}
-constexpr fp8_e5m2_t::operator float() const {
-  return dtype_details::float8_to_float<false>(bits);
-}
+#define KJIT_LIGHT_TYPE_(name, word, from_float, to_float)                      \
+  struct name {                                                                 \
+    word bits;                                                                  \
+    name() = default;                                                           \
+    constexpr name(float value);                                                \
+    constexpr operator float() const;                                           \
+  };                                                                            \
+  constexpr name::name(float value) : bits(dtype_details::from_float(value)) {} \
+  constexpr name::operator float() const {                                      \
+    return dtype_details::to_float(bits);                                       \
+  }
+KJIT_LIGHT_TYPE_(fp16_t, std::uint16_t, float_to_half, half_to_float)
+KJIT_LIGHT_TYPE_(bf16_t, std::uint16_t, float_to_bfloat, bfloat_to_float)
+KJIT_LIGHT_TYPE_(fp8_e4m3_t, std::uint8_t, float_to_float8<true>, float8_to_float<true>)
+KJIT_LIGHT_TYPE_(fp8_e5m2_t, std::uint8_t, float_to_float8<false>, float8_to_float<false>)
+#undef KJIT_LIGHT_TYPE_
 
 /// Packed types of two and four elements.
 struct alignas(4) fp16x2_t {
@@ -296,22 +269,16 @@ using IfLightType = std::enable_if_t<std::is_same_v<T, fp16_t> || std::is_same_v
 }  // namespace dtype_details
 
 /// `x += y` and the like: computed in float, rounded once.
-template <typename T, dtype_details::IfLightType<T> = true>
-constexpr T& operator+=(T& x, float y) {
-  return x = static_cast<float>(x) + y;
-}
-template <typename T, dtype_details::IfLightType<T> = true>
-constexpr T& operator-=(T& x, float y) {
-  return x = static_cast<float>(x) - y;
-}
-template <typename T, dtype_details::IfLightType<T> = true>
-constexpr T& operator*=(T& x, float y) {
-  return x = static_cast<float>(x) * y;
-}
-template <typename T, dtype_details::IfLightType<T> = true>
-constexpr T& operator/=(T& x, float y) {
-  return x = static_cast<float>(x) / y;
-}
+#define KJIT_IN_PLACE_(op)                                    \
+  template <typename T, dtype_details::IfLightType<T> = true> \
+  constexpr T& operator op## = (T & x, float y) {             \
+    return x = static_cast<float>(x) op y;                    \
+  }
+KJIT_IN_PLACE_(+)
+KJIT_IN_PLACE_(-)
+KJIT_IN_PLACE_(*)
+KJIT_IN_PLACE_(/)
+#undef KJIT_IN_PLACE_
 
 #endif
 
@@ -321,21 +288,13 @@ struct compute_type {
   using type = T;
 };
 template <>
-struct compute_type<fp16_t> {
-  using type = float;
-};
+struct compute_type<fp16_t> : compute_type<float> {};
 template <>
-struct compute_type<bf16_t> {
-  using type = float;
-};
+struct compute_type<bf16_t> : compute_type<float> {};
 template <>
-struct compute_type<fp8_e4m3_t> {
-  using type = float;
-};
+struct compute_type<fp8_e4m3_t> : compute_type<float> {};
 template <>
-struct compute_type<fp8_e5m2_t> {
-  using type = float;
-};
+struct compute_type<fp8_e5m2_t> : compute_type<float> {};
 template <typename T>
 using compute_t = typename compute_type<T>::type;
 

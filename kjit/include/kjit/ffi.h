@@ -36,13 +36,10 @@ namespace tvm::ffi {
 class Any;
 class AnyView;
 class Error;
-template <typename, typename>
-struct KjitValue;
 }  // namespace tvm::ffi
 
-// The types that CUDA's and HIP's stream handles point to.
+// The type that CUDA's stream handles point to.
 struct CUstream_st;
-struct ihipStream_t;
 
 namespace kjit {
 
@@ -421,20 +418,20 @@ class Optional<ffi::Tensor> {
 /// Qualified lookup searches a nominated namespace only if the namespace itself does not declare the name
 /// [namespace.qual]: tvm-ffi's own types win once they are declared. Outside of namespace kjit, so that `using
 /// tvm::ffi::TensorView;` in namespace kjit names tvm-ffi's type from there on.
-namespace kjit_light_ffi {
+namespace kjit_tvm_names {
 using kjit::host::Optional;
 using kjit::host::ShapeView;
 using kjit::host::TensorView;
 using kjit::host::ffi::Tensor;
-}  // namespace kjit_light_ffi
+}  // namespace kjit_tvm_names
 
 namespace kjit {
-using namespace ::kjit_light_ffi;
+using namespace ::kjit_tvm_names;
 using host::TensorListView;
 }  // namespace kjit
 
 namespace tvm::ffi {
-using namespace ::kjit_light_ffi;
+using namespace ::kjit_tvm_names;
 }  // namespace tvm::ffi
 
 /// Equality of dtypes and of devices, visible in every namespace. Templates, so that another library's functions for
@@ -517,8 +514,7 @@ struct is_optional<host::Optional<T>> : std::true_type {
 /// A pointer that is passed through unchanged: `void*` or a stream handle.
 template <typename T>
 concept RawPointer = std::is_pointer_v<T> &&
-                     (std::is_void_v<std::remove_pointer_t<T>> || std::same_as<std::remove_pointer_t<T>, CUstream_st> ||
-                      std::same_as<std::remove_pointer_t<T>, ihipStream_t>);
+                     (std::is_void_v<std::remove_pointer_t<T>> || std::same_as<std::remove_pointer_t<T>, CUstream_st>);
 
 /// `U`, looked up only when `T` is known: lets a template name a type that is complete only in some units.
 template <typename U, typename T>
@@ -570,17 +566,6 @@ concept AnyValue = std::same_as<T, typename dependent<::tvm::ffi::Any, T>::type>
 template <typename T>
 void require(const TVMFFIAny& value, Position at);
 
-/// A type that the light replacement of tvm-ffi's headers converts (kjit_light/tvm.h).
-template <typename T>
-concept LightValue = requires { requires ::tvm::ffi::KjitValue<T, void>::kIsKnown; };
-
-/// The converted value, or an error if tvm-ffi could not convert it.
-template <typename T, typename Converted>
-T value_of(Converted&& converted, Position at, const TVMFFIAny& value) {
-  if (!converted.has_value()) not_of_type(at, named<T>(), value);
-  return *std::forward<Converted>(converted);
-}
-
 /// The argument `value` as a `T`.
 template <typename T>
 T argument(const TVMFFIAny& value, Position at) {
@@ -618,9 +603,6 @@ T argument(const TVMFFIAny& value, Position at) {
     return string_of(value, at);
   } else if constexpr (RawPointer<T>) {
     return static_cast<T>(pointer_of(value, at));
-  } else if constexpr (LightValue<T>) {
-    require<T>(value, at);
-    return value_of<T>(::tvm::ffi::KjitValue<T, void>::take(value), at, value);
   } else {
     using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
     static_assert(Complete<AnyView>, "an export cannot take this type");
@@ -629,7 +611,9 @@ T argument(const TVMFFIAny& value, Position at) {
       return T(view);
     } else {
       require<T>(value, at);
-      return value_of<T>(view.template try_cast<T>(), at, value);
+      auto converted = view.template try_cast<T>();
+      if (!converted.has_value()) not_of_type(at, named<T>(), value);
+      return *std::move(converted);
     }
   }
 }
@@ -659,8 +643,6 @@ void set_result(TVMFFIAny* result, R&& value) {
     set_tensor(result, value);
   } else if constexpr (std::same_as<T, host::Optional<host::ffi::Tensor>>) {
     set_tensor(result, *value);
-  } else if constexpr (LightValue<T>) {
-    ::tvm::ffi::KjitValue<T, void>::give(std::forward<R>(value), result);
   } else {
     using Any = typename dependent<::tvm::ffi::Any, T>::type;
     static_assert(Complete<Any>, "an export cannot return this type");

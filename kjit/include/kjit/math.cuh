@@ -44,34 +44,19 @@ KJIT_DEVICE T abs(T a) {
 
 /// The functions of float and double, and their application to other types.
 struct Functions {
-  struct Sqrt {
-    static __device__ float of(float x) { return ::sqrtf(x); }
-    static __device__ double of(double x) { return ::sqrt(x); }
+#define KJIT_FUNCTION_(Name, function)                               \
+  struct Name {                                                      \
+    static __device__ float of(float x) { return ::function##f(x); } \
+    static __device__ double of(double x) { return ::function(x); }  \
   };
-  struct Rsqrt {
-    static __device__ float of(float x) { return ::rsqrtf(x); }
-    static __device__ double of(double x) { return ::rsqrt(x); }
-  };
-  struct Exp {
-    static __device__ float of(float x) { return ::expf(x); }
-    static __device__ double of(double x) { return ::exp(x); }
-  };
-  struct Log {
-    static __device__ float of(float x) { return ::logf(x); }
-    static __device__ double of(double x) { return ::log(x); }
-  };
-  struct Sin {
-    static __device__ float of(float x) { return ::sinf(x); }
-    static __device__ double of(double x) { return ::sin(x); }
-  };
-  struct Cos {
-    static __device__ float of(float x) { return ::cosf(x); }
-    static __device__ double of(double x) { return ::cos(x); }
-  };
-  struct Tanh {
-    static __device__ float of(float x) { return ::tanhf(x); }
-    static __device__ double of(double x) { return ::tanh(x); }
-  };
+  KJIT_FUNCTION_(Sqrt, sqrt)
+  KJIT_FUNCTION_(Rsqrt, rsqrt)
+  KJIT_FUNCTION_(Exp, exp)
+  KJIT_FUNCTION_(Log, log)
+  KJIT_FUNCTION_(Sin, sin)
+  KJIT_FUNCTION_(Cos, cos)
+  KJIT_FUNCTION_(Tanh, tanh)
+#undef KJIT_FUNCTION_
   struct Sigmoid {
     template <typename T>
     static __device__ T of(T x) {

@@ -23,23 +23,93 @@ KJIT_IMPL void Binding::describe(Message& message) const {
   message << " at " << where.short_file_name() << ":" << where.line() << ")";
 }
 
-template <typename T>
-void describe_expected(Message& message, const Options<T>& options, bool has_value, T value, const Binding& bound) {
-  message << "expected ";
-  if (has_value) {
-    message << value;
-    bound.describe(message);
-    return;
-  }
-  if (options.count != 1) message << "one of [";
-  for (int i = 0; i < options.count; ++i) message << (i > 0 ? ", " : "") << options.values[i];
-  if (options.count != 1) message << "]";
+constexpr const char* name_of(DLDataType) {
+  return "Dtype";
+}
+constexpr const char* name_of(DLDevice) {
+  return "Device";
+}
+constexpr bool is_same(DLDataType a, DLDataType b) {
+  return same_dtype(a, b);
+}
+constexpr bool is_same(DLDevice a, DLDevice b) {
+  return a.device_type == b.device_type && a.device_id == b.device_id;
+}
+constexpr bool is_allowed(DLDataType dtype, DLDataType option) {
+  return is_same(dtype, option);
+}
+constexpr bool is_allowed(DLDevice device, DLDevice option) {
+  return is_same(device, option) || (device.device_type == option.device_type && option.device_id == kAnyDeviceId);
 }
 
-}  // namespace details
+template <typename T>
+void Symbol<T>::set_value(T value, DebugInfo where) {
+  if (has_value_) panic(where, name_of(value), " value already set");
+  verify(value, where);
+}
 
-using details::describe_expected;
-using details::same_dtype;
+template <typename T>
+T Symbol<T>::unwrap(DebugInfo where) const {
+  if (!has_value_) panic(where, name_of(value_), " value is not set");
+  return value_;
+}
+
+template <typename T>
+void Symbol<T>::verify(T value, DebugInfo where) {
+  if (accept(value, {nullptr, where})) return;
+  Message cause;
+  describe_mismatch(cause, value);
+  panic(where, cause);
+}
+
+template <typename T>
+void Symbol<T>::allow(const T* begin, std::size_t size, DebugInfo where) {
+  if (size > static_cast<std::size_t>(kMaxOptions)) {
+    panic(where, "at most ", kMaxOptions, " options can be given, not ", size);
+  }
+  option_count_ = static_cast<int>(size);
+  for (int i = 0; i < option_count_; ++i) options_[i] = begin[i];
+}
+
+template <typename T>
+void Symbol<T>::assign(const Symbol& other) noexcept {
+  allow(other.options_, static_cast<std::size_t>(other.option_count_), {});
+  value_ = other.value_;
+  bound_ = other.bound_;
+  has_value_ = other.has_value_;
+}
+
+template <typename T>
+bool Symbol<T>::accept(T value, Binding by) noexcept {
+  bool allowed = option_count_ == 0;
+  for (int i = 0; i < option_count_; ++i) allowed = allowed || is_allowed(value, options_[i]);
+  if (!allowed || has_value_) return allowed && is_same(value_, value);
+  value_ = value;
+  bound_ = by;
+  has_value_ = true;
+  return true;
+}
+
+template <typename T>
+void Symbol<T>::describe_mismatch(Message& cause, T value) const {
+  cause << (std::is_same_v<T, DLDevice> ? "Device" : "DType") << " mismatch: expected ";
+  if (has_value_) {
+    cause << value_;
+    bound_.describe(cause);
+  } else {
+    if (option_count_ != 1) cause << "one of [";
+    for (int i = 0; i < option_count_; ++i) cause << (i > 0 ? ", " : "") << options_[i];
+    if (option_count_ != 1) cause << "]";
+  }
+  cause << " but got " << value;
+}
+
+#ifdef KJIT_PRECOMPILED
+template class Symbol<DLDataType>;
+template class Symbol<DLDevice>;
+#endif
+
+}  // namespace details
 
 KJIT_IMPL void SymbolicSize::set_value(std::int64_t value, DebugInfo where) {
   if (has_value_) panic(where, "Size value already set");
@@ -106,100 +176,6 @@ KJIT_IMPL ShapeView SymbolicShape::unwrap(DebugInfo where) const {
 
 KJIT_IMPL std::int64_t SymbolicShape::numel(DebugInfo where) const {
   return unwrap(where).Product();
-}
-
-KJIT_IMPL void SymbolicDType::set_value(DLDataType value, DebugInfo where) {
-  if (has_value_) panic(where, "Dtype value already set");
-  verify(value, where);
-}
-
-KJIT_IMPL DLDataType SymbolicDType::unwrap(DebugInfo where) const {
-  if (!has_value_) panic(where, "Dtype value is not set");
-  return value_;
-}
-
-KJIT_IMPL void SymbolicDType::verify(DLDataType dtype, DebugInfo where) {
-  if (accept(dtype, {nullptr, where})) return;
-  Message cause;
-  describe_mismatch(cause, dtype);
-  panic(where, cause);
-}
-
-KJIT_IMPL void SymbolicDType::assign(const SymbolicDType& other) noexcept {
-  options_ = other.options_;
-  value_ = other.value_;
-  bound_ = other.bound_;
-  has_value_ = other.has_value_;
-}
-
-KJIT_IMPL bool SymbolicDType::allows(DLDataType dtype) const noexcept {
-  for (int i = 0; i < options_.count; ++i) {
-    if (same_dtype(options_.values[i], dtype)) return true;
-  }
-  return options_.count == 0;
-}
-
-KJIT_IMPL bool SymbolicDType::accept(DLDataType dtype, details::Binding by) noexcept {
-  if (!allows(dtype)) return false;
-  if (has_value_) return same_dtype(value_, dtype);
-  value_ = dtype;
-  bound_ = by;
-  has_value_ = true;
-  return true;
-}
-
-KJIT_IMPL void SymbolicDType::describe_mismatch(Message& cause, DLDataType dtype) const {
-  cause << "DType mismatch: ";
-  describe_expected(cause, options_, has_value_, value_, bound_);
-  cause << " but got " << dtype;
-}
-
-KJIT_IMPL void SymbolicDevice::set_value(DLDevice value, DebugInfo where) {
-  if (has_value_) panic(where, "Device value already set");
-  verify(value, where);
-}
-
-KJIT_IMPL DLDevice SymbolicDevice::unwrap(DebugInfo where) const {
-  if (!has_value_) panic(where, "Device value is not set");
-  return value_;
-}
-
-KJIT_IMPL void SymbolicDevice::verify(DLDevice device, DebugInfo where) {
-  if (accept(device, {nullptr, where})) return;
-  Message cause;
-  describe_mismatch(cause, device);
-  panic(where, cause);
-}
-
-KJIT_IMPL void SymbolicDevice::assign(const SymbolicDevice& other) noexcept {
-  options_ = other.options_;
-  value_ = other.value_;
-  bound_ = other.bound_;
-  has_value_ = other.has_value_;
-}
-
-KJIT_IMPL bool SymbolicDevice::allows(DLDevice device) const noexcept {
-  for (int i = 0; i < options_.count; ++i) {
-    const DLDevice option = options_.values[i];
-    const bool any_id = option.device_id == details::kAnyDeviceId;
-    if (option.device_type == device.device_type && (any_id || option.device_id == device.device_id)) return true;
-  }
-  return options_.count == 0;
-}
-
-KJIT_IMPL bool SymbolicDevice::accept(DLDevice device, details::Binding by) noexcept {
-  if (!allows(device)) return false;
-  if (has_value_) return value_.device_type == device.device_type && value_.device_id == device.device_id;
-  value_ = device;
-  bound_ = by;
-  has_value_ = true;
-  return true;
-}
-
-KJIT_IMPL void SymbolicDevice::describe_mismatch(Message& cause, DLDevice device) const {
-  cause << "Device mismatch: ";
-  describe_expected(cause, options_, has_value_, value_, bound_);
-  cause << " but got " << device;
 }
 
 namespace details {

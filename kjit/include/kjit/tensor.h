@@ -48,21 +48,6 @@ struct Binding {
   void describe(Message& message) const;
 };
 
-/// The allowed values of a symbol, copied.
-template <typename T>
-struct Options {
-  T values[kMaxOptions];
-  int count = 0;
-
-  void assign(const T* begin, std::size_t size, DebugInfo where) {
-    if (size > static_cast<std::size_t>(kMaxOptions)) {
-      panic(where, "at most ", kMaxOptions, " options can be given, not ", size);
-    }
-    count = static_cast<int>(size);
-    for (int i = 0; i < count; ++i) values[i] = begin[i];
-  }
-};
-
 /// A `std::array`, `std::span`, `std::vector`, ... of `T`.
 template <typename R, typename T>
 concept ListOf = requires(const R& list) {
@@ -73,6 +58,8 @@ concept ListOf = requires(const R& list) {
 class Matching;
 
 }  // namespace details
+
+class TensorMatcher;
 
 /// A named size or stride.
 class SymbolicSize {
@@ -144,14 +131,50 @@ class SymbolicShape {
   bool has_value_ = false;
 };
 
-/// A named dtype, optionally restricted to a list.
-class SymbolicDType {
+namespace details {
+
+/// A named dtype or device, optionally restricted to a list.
+template <typename T>
+class Symbol {
  public:
-  SymbolicDType() noexcept = default;
-  SymbolicDType(const SymbolicDType&) = delete;
-  SymbolicDType& operator=(const SymbolicDType&) = delete;
+  Symbol() noexcept = default;
+  Symbol(const Symbol&) = delete;
+  Symbol& operator=(const Symbol&) = delete;
 
   bool has_value() const noexcept { return has_value_; }
+  /// Its value, if bound.
+  Optional<T> get_value() const noexcept { return has_value_ ? Optional<T>(value_) : Optional<T>(); }
+  /// Binds it; an error if it is bound already.
+  void set_value(T value, DebugInfo where = {});
+  /// Its value; an error if no tensor has bound it.
+  T unwrap(DebugInfo where = {}) const;
+  /// Binds it to `value`, or requires that it equals `value`.
+  void verify(T value, DebugInfo where = {});
+
+ protected:
+  void allow(const T* begin, std::size_t size, DebugInfo where);
+
+  T value_{};
+  bool has_value_ = false;
+
+ private:
+  friend class host::TensorMatcher;
+  friend class Matching;
+
+  void assign(const Symbol& other) noexcept;
+  bool accept(T value, Binding by) noexcept;
+  KJIT_COLD void describe_mismatch(Message& cause, T value) const;
+
+  T options_[kMaxOptions];
+  int option_count_ = 0;
+  Binding bound_;
+};
+
+}  // namespace details
+
+/// A named dtype, optionally restricted to a list.
+class SymbolicDType : public details::Symbol<DLDataType> {
+ public:
   template <typename T>
   bool is_type() const {
     return has_value_ && host::is_type<T>(value_);
@@ -159,83 +182,31 @@ class SymbolicDType {
 
   template <typename... Ts>
   void set_options(DebugInfo where = {}) {
-    constexpr DLDataType kOptions[] = {details::DLDataTypeTrait<Ts>::value...};
-    options_.assign(kOptions, sizeof...(Ts), where);
+    set_options({details::DLDataTypeTrait<Ts>::value...}, where);
   }
   void set_options(std::initializer_list<DLDataType> options, DebugInfo where = {}) {
-    options_.assign(options.begin(), options.size(), where);
+    allow(options.begin(), options.size(), where);
   }
   template <details::ListOf<DLDataType> R>
   void set_options(const R& options, DebugInfo where = {}) {
-    options_.assign(options.data(), options.size(), where);
+    allow(options.data(), options.size(), where);
   }
-
-  /// Its value, if bound.
-  Optional<DLDataType> get_value() const noexcept {
-    return has_value_ ? Optional<DLDataType>(value_) : Optional<DLDataType>();
-  }
-  void set_value(DLDataType value, DebugInfo where = {});
-  DLDataType unwrap(DebugInfo where = {}) const;
-  void verify(DLDataType dtype, DebugInfo where = {});
-
- private:
-  friend class TensorMatcher;
-  friend class details::Matching;
-
-  void assign(const SymbolicDType& other) noexcept;
-  bool allows(DLDataType dtype) const noexcept;
-  bool accept(DLDataType dtype, details::Binding by) noexcept;
-  KJIT_COLD void describe_mismatch(Message& cause, DLDataType dtype) const;
-
-  details::Options<DLDataType> options_;
-  DLDataType value_{};
-  details::Binding bound_;
-  bool has_value_ = false;
 };
 
 /// A named device, optionally restricted to a list; an id of -1 in the list allows every id.
-class SymbolicDevice {
+class SymbolicDevice : public details::Symbol<DLDevice> {
  public:
-  SymbolicDevice() noexcept = default;
-  SymbolicDevice(const SymbolicDevice&) = delete;
-  SymbolicDevice& operator=(const SymbolicDevice&) = delete;
-
-  bool has_value() const noexcept { return has_value_; }
-
   template <DLDeviceType... kTypes>
   void set_options(DebugInfo where = {}) {
-    constexpr DLDevice kOptions[] = {DLDevice{kTypes, details::kAnyDeviceId}...};
-    options_.assign(kOptions, sizeof...(kTypes), where);
+    set_options({DLDevice{kTypes, details::kAnyDeviceId}...}, where);
   }
   void set_options(std::initializer_list<DLDevice> options, DebugInfo where = {}) {
-    options_.assign(options.begin(), options.size(), where);
+    allow(options.begin(), options.size(), where);
   }
   template <details::ListOf<DLDevice> R>
   void set_options(const R& options, DebugInfo where = {}) {
-    options_.assign(options.data(), options.size(), where);
+    allow(options.data(), options.size(), where);
   }
-
-  /// Its value, if bound.
-  Optional<DLDevice> get_value() const noexcept {
-    return has_value_ ? Optional<DLDevice>(value_) : Optional<DLDevice>();
-  }
-  void set_value(DLDevice value, DebugInfo where = {});
-  DLDevice unwrap(DebugInfo where = {}) const;
-  void verify(DLDevice device, DebugInfo where = {});
-
- private:
-  friend class TensorMatcher;
-  friend class details::Matching;
-
-  void assign(const SymbolicDevice& other) noexcept;
-  bool allows(DLDevice device) const noexcept;
-  bool accept(DLDevice device, details::Binding by) noexcept;
-  KJIT_COLD void describe_mismatch(Message& cause, DLDevice device) const;
-
-  details::Options<DLDevice> options_;
-  DLDevice value_{kDLCPU, 0};
-  details::Binding bound_;
-  bool has_value_ = false;
 };
 
 namespace details {

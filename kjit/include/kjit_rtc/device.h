@@ -92,217 +92,12 @@
 #define __builtin_nansl(payload) static_cast<long double>(__builtin_nans(payload))
 #define __builtin_nansq(payload) static_cast<__float128>(__builtin_nans(payload))
 
-// Functions of the C library, which the unit declares. (Of double: the library also calls them with integers.)
-#define __builtin_acos(x) ::acos(static_cast<double>(x))
-#define __builtin_acosf ::acosf
-#define __builtin_acosl ::acosl
-#define __builtin_asin(x) ::asin(static_cast<double>(x))
-#define __builtin_asinf ::asinf
-#define __builtin_asinl ::asinl
-#define __builtin_atan(x) ::atan(static_cast<double>(x))
-#define __builtin_atanf ::atanf
-#define __builtin_atanl ::atanl
-#define __builtin_atan2 ::atan2
-#define __builtin_atan2f ::atan2f
-#define __builtin_atan2l ::atan2l
-#define __builtin_ceil(x) ::ceil(static_cast<double>(x))
-#define __builtin_ceilf ::ceilf
-#define __builtin_ceill ::ceill
-#define __builtin_cos(x) ::cos(static_cast<double>(x))
-#define __builtin_cosf ::cosf
-#define __builtin_cosl ::cosl
-#define __builtin_cosh(x) ::cosh(static_cast<double>(x))
-#define __builtin_coshf ::coshf
-#define __builtin_coshl ::coshl
-#define __builtin_exp(x) ::exp(static_cast<double>(x))
-#define __builtin_expf ::expf
-#define __builtin_expl ::expl
-#define __builtin_fabs(x) ::fabs(static_cast<double>(x))
-#define __builtin_fabsf ::fabsf
-#define __builtin_floor(x) ::floor(static_cast<double>(x))
-#define __builtin_floorf ::floorf
-#define __builtin_floorl ::floorl
-#define __builtin_fmod ::fmod
-#define __builtin_fmodf ::fmodf
-#define __builtin_fmodl ::fmodl
-#define __builtin_frexp(x, n) ::frexp(static_cast<double>(x), n)
-#define __builtin_frexpf ::frexpf
-#define __builtin_frexpl ::frexpl
-#define __builtin_ldexp(x, n) ::ldexp(static_cast<double>(x), n)
-#define __builtin_ldexpf ::ldexpf
-#define __builtin_ldexpl ::ldexpl
-#define __builtin_log(x) ::log(static_cast<double>(x))
-#define __builtin_logf ::logf
-#define __builtin_logl ::logl
-#define __builtin_log10(x) ::log10(static_cast<double>(x))
-#define __builtin_log10f ::log10f
-#define __builtin_log10l ::log10l
-#define __builtin_modf ::modf
-#define __builtin_modff ::modff
-#define __builtin_modfl ::modfl
-#define __builtin_pow ::pow
-#define __builtin_powf ::powf
-#define __builtin_powl ::powl
-#define __builtin_sin(x) ::sin(static_cast<double>(x))
-#define __builtin_sinf ::sinf
-#define __builtin_sinl ::sinl
-#define __builtin_sinh(x) ::sinh(static_cast<double>(x))
-#define __builtin_sinhf ::sinhf
-#define __builtin_sinhl ::sinhl
-#define __builtin_sqrt(x) ::sqrt(static_cast<double>(x))
-#define __builtin_sqrtf ::sqrtf
-#define __builtin_sqrtl ::sqrtl
-#define __builtin_tan(x) ::tan(static_cast<double>(x))
-#define __builtin_tanf ::tanf
-#define __builtin_tanl ::tanl
-#define __builtin_tanh(x) ::tanh(static_cast<double>(x))
-#define __builtin_tanhf ::tanhf
-#define __builtin_tanhl ::tanhl
-#define __builtin_acosh(x) ::acosh(static_cast<double>(x))
-#define __builtin_acoshf ::acoshf
-#define __builtin_acoshl ::acoshl
-#define __builtin_asinh(x) ::asinh(static_cast<double>(x))
-#define __builtin_asinhf ::asinhf
-#define __builtin_asinhl ::asinhl
-#define __builtin_atanh(x) ::atanh(static_cast<double>(x))
-#define __builtin_atanhf ::atanhf
-#define __builtin_atanhl ::atanhl
-#define __builtin_cbrt(x) ::cbrt(static_cast<double>(x))
-#define __builtin_cbrtf ::cbrtf
-#define __builtin_cbrtl ::cbrtl
-#define __builtin_copysign ::copysign
-#define __builtin_copysignf ::copysignf
-#define __builtin_copysignl ::copysignl
-#define __builtin_erf(x) ::erf(static_cast<double>(x))
-#define __builtin_erff ::erff
-#define __builtin_erfl ::erfl
-#define __builtin_erfc(x) ::erfc(static_cast<double>(x))
-#define __builtin_erfcf ::erfcf
-#define __builtin_erfcl ::erfcl
-#define __builtin_exp2(x) ::exp2(static_cast<double>(x))
-#define __builtin_exp2f ::exp2f
-#define __builtin_exp2l ::exp2l
-#define __builtin_expm1(x) ::expm1(static_cast<double>(x))
-#define __builtin_expm1f ::expm1f
-#define __builtin_expm1l ::expm1l
-#define __builtin_fdim ::fdim
-#define __builtin_fdimf ::fdimf
-#define __builtin_fdiml ::fdiml
-#define __builtin_fma ::fma
-#define __builtin_fmaf ::fmaf
-#define __builtin_fmal ::fmal
-#define __builtin_fmax ::fmax
-#define __builtin_fmaxf ::fmaxf
-#define __builtin_fmaxl ::fmaxl
-#define __builtin_fmin ::fmin
-#define __builtin_fminf ::fminf
-#define __builtin_fminl ::fminl
-#define __builtin_hypot ::hypot
-#define __builtin_hypotf ::hypotf
-#define __builtin_hypotl ::hypotl
-#define __builtin_ilogb(x) ::ilogb(static_cast<double>(x))
-#define __builtin_ilogbf ::ilogbf
-#define __builtin_ilogbl ::ilogbl
-#define __builtin_lgamma(x) ::lgamma(static_cast<double>(x))
-#define __builtin_lgammaf ::lgammaf
-#define __builtin_lgammal ::lgammal
-#define __builtin_llrint(x) ::llrint(static_cast<double>(x))
-#define __builtin_llrintf ::llrintf
-#define __builtin_llrintl ::llrintl
-#define __builtin_llround(x) ::llround(static_cast<double>(x))
-#define __builtin_llroundf ::llroundf
-#define __builtin_llroundl ::llroundl
-#define __builtin_log1p(x) ::log1p(static_cast<double>(x))
-#define __builtin_log1pf ::log1pf
-#define __builtin_log1pl ::log1pl
-#define __builtin_log2(x) ::log2(static_cast<double>(x))
-#define __builtin_log2f ::log2f
-#define __builtin_log2l ::log2l
-#define __builtin_logb(x) ::logb(static_cast<double>(x))
-#define __builtin_logbf ::logbf
-#define __builtin_logbl ::logbl
-#define __builtin_lrint(x) ::lrint(static_cast<double>(x))
-#define __builtin_lrintf ::lrintf
-#define __builtin_lrintl ::lrintl
-#define __builtin_lround(x) ::lround(static_cast<double>(x))
-#define __builtin_lroundf ::lroundf
-#define __builtin_lroundl ::lroundl
-#define __builtin_nearbyint(x) ::nearbyint(static_cast<double>(x))
-#define __builtin_nearbyintf ::nearbyintf
-#define __builtin_nearbyintl ::nearbyintl
-#define __builtin_nextafter ::nextafter
-#define __builtin_nextafterf ::nextafterf
-#define __builtin_nextafterl ::nextafterl
+// Functions of the C library, which the unit declares; math_names.py has the others.
 #define __builtin_nexttoward ::nexttoward
 #define __builtin_nexttowardf ::nexttowardf
 #define __builtin_nexttowardl ::nexttowardl
-#define __builtin_remainder ::remainder
-#define __builtin_remainderf ::remainderf
-#define __builtin_remainderl ::remainderl
-#define __builtin_remquo ::remquo
-#define __builtin_remquof ::remquof
-#define __builtin_remquol ::remquol
-#define __builtin_rint(x) ::rint(static_cast<double>(x))
-#define __builtin_rintf ::rintf
-#define __builtin_rintl ::rintl
-#define __builtin_round(x) ::round(static_cast<double>(x))
-#define __builtin_roundf ::roundf
-#define __builtin_roundl ::roundl
-#define __builtin_scalbln(x, n) ::scalbln(static_cast<double>(x), n)
-#define __builtin_scalblnf ::scalblnf
-#define __builtin_scalblnl ::scalblnl
-#define __builtin_scalbn(x, n) ::scalbn(static_cast<double>(x), n)
-#define __builtin_scalbnf ::scalbnf
-#define __builtin_scalbnl ::scalbnl
-#define __builtin_tgamma(x) ::tgamma(static_cast<double>(x))
-#define __builtin_tgammaf ::tgammaf
-#define __builtin_tgammal ::tgammal
-#define __builtin_trunc(x) ::trunc(static_cast<double>(x))
-#define __builtin_truncf ::truncf
-#define __builtin_truncl ::truncl
-#define __builtin_abort ::abort
-#define __builtin_abs ::abs
-#define __builtin_calloc ::calloc
-#define __builtin_exit ::exit
-#define __builtin_index ::index
-#define __builtin_labs ::labs
-#define __builtin_llabs ::llabs
-#define __builtin_malloc ::malloc
-#define __builtin_memchr ::memchr
-#define __builtin_memcmp ::memcmp
-#define __builtin_memcpy ::memcpy
-#define __builtin_memmove ::memmove
-#define __builtin_memset ::memset
 #define __builtin_operator_delete ::operator delete
 #define __builtin_operator_new ::operator new
-#define __builtin_printf ::printf
-#define __builtin_putchar ::putchar
-#define __builtin_puts ::puts
-#define __builtin_realloc ::realloc
-#define __builtin_rindex ::rindex
-#define __builtin_snprintf ::snprintf
-#define __builtin_sprintf ::sprintf
-#define __builtin_strcat ::strcat
-#define __builtin_strchr ::strchr
-#define __builtin_strcmp ::strcmp
-#define __builtin_strcpy ::strcpy
-#define __builtin_strcspn ::strcspn
-#define __builtin_strlen ::strlen
-#define __builtin_strncat ::strncat
-#define __builtin_strncmp ::strncmp
-#define __builtin_strncpy ::strncpy
-#define __builtin_strpbrk ::strpbrk
-#define __builtin_strrchr ::strrchr
-#define __builtin_strspn ::strspn
-#define __builtin_strstr ::strstr
-#define __builtin_toupper ::toupper
-#define __builtin_vsnprintf ::vsnprintf
-#define __builtin_wcslen ::wcslen
-#define __builtin_wmemchr ::wmemchr
-#define __builtin_wmemcmp ::wmemcmp
-#define __builtin_wmemcpy ::wmemcpy
-#define __builtin_wmemmove ::wmemmove
-#define __builtin_wmemset ::wmemset
 
 // The real and the imaginary part of a complex number of GCC's, as operators that bind like a product.
 #define __real__ ::kjit_rtc::RealPart()*
@@ -384,30 +179,18 @@ template <typename T>
 constexpr int __builtin_isinf_sign(T x) {
   return __builtin_isinf(x) ? (x < T(0) ? -1 : 1) : 0;
 }
-template <typename A, typename B>
-constexpr int __builtin_isunordered(A x, B y) {
-  return x != x || y != y;
-}
-template <typename A, typename B>
-constexpr int __builtin_isgreater(A x, B y) {
-  return x > y;
-}
-template <typename A, typename B>
-constexpr int __builtin_isgreaterequal(A x, B y) {
-  return x >= y;
-}
-template <typename A, typename B>
-constexpr int __builtin_isless(A x, B y) {
-  return x < y;
-}
-template <typename A, typename B>
-constexpr int __builtin_islessequal(A x, B y) {
-  return x <= y;
-}
-template <typename A, typename B>
-constexpr int __builtin_islessgreater(A x, B y) {
-  return x < y || x > y;
-}
+#define KJIT_COMPARISON(name, expression)    \
+  template <typename A, typename B>          \
+  constexpr int __builtin_##name(A x, B y) { \
+    return expression;                       \
+  }
+KJIT_COMPARISON(isunordered, x != x || y != y)
+KJIT_COMPARISON(isgreater, x > y)
+KJIT_COMPARISON(isgreaterequal, x >= y)
+KJIT_COMPARISON(isless, x < y)
+KJIT_COMPARISON(islessequal, x <= y)
+KJIT_COMPARISON(islessgreater, (x < y) || (x > y))
+#undef KJIT_COMPARISON
 
 long double __builtin_fabsl(long double);
 template <typename T>
@@ -418,74 +201,43 @@ bool __builtin_signbitf(float);
 bool __builtin_signbitl(long double);
 template <typename T>
 int __builtin_fpclassify(int, int, int, int, int, T);
-template <typename T>
-float __builtin_cabsf(T);
-template <typename T>
-double __builtin_cabs(T);
-template <typename T>
-long double __builtin_cabsl(T);
-template <typename T>
-float __builtin_cargf(T);
-template <typename T>
-double __builtin_carg(T);
-template <typename T>
-long double __builtin_cargl(T);
+#define KJIT_OF_COMPLEX(name)   \
+  template <typename T>         \
+  float __builtin_##name##f(T); \
+  template <typename T>         \
+  double __builtin_##name(T);   \
+  template <typename T>         \
+  long double __builtin_##name##l(T);
+KJIT_OF_COMPLEX(cabs)
+KJIT_OF_COMPLEX(carg)
+#undef KJIT_OF_COMPLEX
 /// Functions of complex numbers, for host code.
-#define KJIT_OF_COMPLEX(name)             \
+#define KJIT_OF_COMPLEX_TYPE(name)        \
   template <typename T, typename... Rest> \
   T name(T, Rest...);
-KJIT_OF_COMPLEX(__builtin_cacosf)
-KJIT_OF_COMPLEX(__builtin_cacos)
-KJIT_OF_COMPLEX(__builtin_cacosl)
-KJIT_OF_COMPLEX(__builtin_cacoshf)
-KJIT_OF_COMPLEX(__builtin_cacosh)
-KJIT_OF_COMPLEX(__builtin_cacoshl)
-KJIT_OF_COMPLEX(__builtin_casinf)
-KJIT_OF_COMPLEX(__builtin_casin)
-KJIT_OF_COMPLEX(__builtin_casinl)
-KJIT_OF_COMPLEX(__builtin_casinhf)
-KJIT_OF_COMPLEX(__builtin_casinh)
-KJIT_OF_COMPLEX(__builtin_casinhl)
-KJIT_OF_COMPLEX(__builtin_catanf)
-KJIT_OF_COMPLEX(__builtin_catan)
-KJIT_OF_COMPLEX(__builtin_catanl)
-KJIT_OF_COMPLEX(__builtin_catanhf)
-KJIT_OF_COMPLEX(__builtin_catanh)
-KJIT_OF_COMPLEX(__builtin_catanhl)
-KJIT_OF_COMPLEX(__builtin_ccosf)
-KJIT_OF_COMPLEX(__builtin_ccos)
-KJIT_OF_COMPLEX(__builtin_ccosl)
-KJIT_OF_COMPLEX(__builtin_ccoshf)
-KJIT_OF_COMPLEX(__builtin_ccosh)
-KJIT_OF_COMPLEX(__builtin_ccoshl)
-KJIT_OF_COMPLEX(__builtin_cexpf)
-KJIT_OF_COMPLEX(__builtin_cexp)
-KJIT_OF_COMPLEX(__builtin_cexpl)
-KJIT_OF_COMPLEX(__builtin_clogf)
-KJIT_OF_COMPLEX(__builtin_clog)
-KJIT_OF_COMPLEX(__builtin_clogl)
-KJIT_OF_COMPLEX(__builtin_cpowf)
-KJIT_OF_COMPLEX(__builtin_cpow)
-KJIT_OF_COMPLEX(__builtin_cpowl)
-KJIT_OF_COMPLEX(__builtin_cprojf)
-KJIT_OF_COMPLEX(__builtin_cproj)
-KJIT_OF_COMPLEX(__builtin_cprojl)
-KJIT_OF_COMPLEX(__builtin_csinf)
-KJIT_OF_COMPLEX(__builtin_csin)
-KJIT_OF_COMPLEX(__builtin_csinl)
-KJIT_OF_COMPLEX(__builtin_csinhf)
-KJIT_OF_COMPLEX(__builtin_csinh)
-KJIT_OF_COMPLEX(__builtin_csinhl)
-KJIT_OF_COMPLEX(__builtin_csqrtf)
-KJIT_OF_COMPLEX(__builtin_csqrt)
-KJIT_OF_COMPLEX(__builtin_csqrtl)
-KJIT_OF_COMPLEX(__builtin_ctanf)
-KJIT_OF_COMPLEX(__builtin_ctan)
-KJIT_OF_COMPLEX(__builtin_ctanl)
-KJIT_OF_COMPLEX(__builtin_ctanhf)
-KJIT_OF_COMPLEX(__builtin_ctanh)
-KJIT_OF_COMPLEX(__builtin_ctanhl)
+#define KJIT_OF_COMPLEX(name)               \
+  KJIT_OF_COMPLEX_TYPE(__builtin_##name##f) \
+  KJIT_OF_COMPLEX_TYPE(__builtin_##name)    \
+  KJIT_OF_COMPLEX_TYPE(__builtin_##name##l)
+KJIT_OF_COMPLEX(cacos)
+KJIT_OF_COMPLEX(cacosh)
+KJIT_OF_COMPLEX(casin)
+KJIT_OF_COMPLEX(casinh)
+KJIT_OF_COMPLEX(catan)
+KJIT_OF_COMPLEX(catanh)
+KJIT_OF_COMPLEX(ccos)
+KJIT_OF_COMPLEX(ccosh)
+KJIT_OF_COMPLEX(cexp)
+KJIT_OF_COMPLEX(clog)
+KJIT_OF_COMPLEX(cpow)
+KJIT_OF_COMPLEX(cproj)
+KJIT_OF_COMPLEX(csin)
+KJIT_OF_COMPLEX(csinh)
+KJIT_OF_COMPLEX(csqrt)
+KJIT_OF_COMPLEX(ctan)
+KJIT_OF_COMPLEX(ctanh)
 #undef KJIT_OF_COMPLEX
+#undef KJIT_OF_COMPLEX_TYPE
 void __builtin_free(void*);
 void* __builtin_alloca(unsigned long);
 void __builtin_ia32_pause();
@@ -495,76 +247,41 @@ bool __builtin_coro_done(void*);
 void __builtin_coro_resume(void*);
 void __builtin_coro_destroy(void*);
 void* __builtin_coro_promise(void*, int, bool);
-template <typename T, typename... Rest>
-T __atomic_fetch_add(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __atomic_fetch_sub(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __atomic_fetch_and(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __atomic_fetch_or(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __atomic_fetch_xor(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __atomic_fetch_nand(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __atomic_add_fetch(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __atomic_sub_fetch(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __atomic_and_fetch(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __atomic_or_fetch(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __atomic_xor_fetch(volatile T*, Rest...);
+#define KJIT_ATOMIC(name)                 \
+  template <typename T, typename... Rest> \
+  T name(volatile T*, Rest...);
+#define KJIT_ATOMICS(operation)             \
+  KJIT_ATOMIC(__atomic_fetch_##operation)   \
+  KJIT_ATOMIC(__atomic_##operation##_fetch) \
+  KJIT_ATOMIC(__sync_fetch_and_##operation) \
+  KJIT_ATOMIC(__sync_##operation##_and_fetch)
+KJIT_ATOMICS(add)
+KJIT_ATOMICS(sub)
+KJIT_ATOMICS(and)
+KJIT_ATOMICS(or)
+KJIT_ATOMICS(xor)
+KJIT_ATOMICS(nand)
+KJIT_ATOMIC(__atomic_exchange_n)
+KJIT_ATOMIC(__sync_val_compare_and_swap)
+KJIT_ATOMIC(__sync_lock_test_and_set)
+#undef KJIT_ATOMICS
+#undef KJIT_ATOMIC
+#define KJIT_ATOMIC(result, name) \
+  template <typename... Args>     \
+  result name(Args...);
+KJIT_ATOMIC(void, __atomic_load)
+KJIT_ATOMIC(void, __atomic_store)
+KJIT_ATOMIC(void, __atomic_store_n)
+KJIT_ATOMIC(void, __atomic_exchange)
+KJIT_ATOMIC(bool, __atomic_compare_exchange)
+KJIT_ATOMIC(bool, __atomic_compare_exchange_n)
+#undef KJIT_ATOMIC
 template <typename T>
 T __atomic_load_n(const volatile T*, int);
-template <typename T, typename... Rest>
-T __atomic_exchange_n(volatile T*, Rest...);
-template <typename... Args>
-void __atomic_load(Args...);
-template <typename... Args>
-void __atomic_store(Args...);
-template <typename... Args>
-void __atomic_store_n(Args...);
-template <typename... Args>
-void __atomic_exchange(Args...);
-template <typename... Args>
-bool __atomic_compare_exchange(Args...);
-template <typename... Args>
-bool __atomic_compare_exchange_n(Args...);
 void __atomic_clear(volatile void*, int);
 void __atomic_thread_fence(int);
 void __atomic_signal_fence(int);
 bool __atomic_test_and_set(volatile void*, int);
-template <typename T, typename... Rest>
-T __sync_fetch_and_add(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_fetch_and_sub(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_fetch_and_or(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_fetch_and_and(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_fetch_and_xor(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_fetch_and_nand(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_add_and_fetch(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_sub_and_fetch(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_or_and_fetch(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_and_and_fetch(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_xor_and_fetch(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_nand_and_fetch(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_val_compare_and_swap(volatile T*, Rest...);
-template <typename T, typename... Rest>
-T __sync_lock_test_and_set(volatile T*, Rest...);
 template <typename T, typename... Rest>
 bool __sync_bool_compare_and_swap(volatile T*, Rest...);
 template <typename T>

@@ -64,33 +64,19 @@ concept MinMax = std::is_arithmetic_v<A> && std::is_arithmetic_v<B>;
 
 // Integers.
 
-inline int __clz(int x) {
-  return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
-}
-inline int __clzll(long long x) {
-  return x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x));
-}
-inline int __ffs(int x) {
-  return __builtin_ffs(x);
-}
-inline int __ffsll(long long x) {
-  return __builtin_ffsll(x);
-}
-inline int __popc(unsigned x) {
-  return __builtin_popcount(x);
-}
-inline int __popcll(unsigned long long x) {
-  return __builtin_popcountll(x);
-}
+KJIT_SIM_FUNCTION(int, __clz, (int x), x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)))
+KJIT_SIM_FUNCTION(int, __clzll, (long long x), x == 0 ? 64 : __builtin_clzll(static_cast<unsigned long long>(x)))
+KJIT_SIM_FUNCTION(int, __ffs, (int x), __builtin_ffs(x))
+KJIT_SIM_FUNCTION(int, __ffsll, (long long x), __builtin_ffsll(x))
+KJIT_SIM_FUNCTION(int, __popc, (unsigned x), __builtin_popcount(x))
+KJIT_SIM_FUNCTION(int, __popcll, (unsigned long long x), __builtin_popcountll(x))
 inline unsigned long long __brevll(unsigned long long x) {
   x = (x >> 1 & 0x5555555555555555) | (x & 0x5555555555555555) << 1;
   x = (x >> 2 & 0x3333333333333333) | (x & 0x3333333333333333) << 2;
   x = (x >> 4 & 0x0f0f0f0f0f0f0f0f) | (x & 0x0f0f0f0f0f0f0f0f) << 4;
   return __builtin_bswap64(x);
 }
-inline unsigned __brev(unsigned x) {
-  return static_cast<unsigned>(__brevll(x) >> 32);
-}
+KJIT_SIM_FUNCTION(unsigned, __brev, (unsigned x), __brevll(x) >> 32)
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   const unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
   unsigned result = 0;
@@ -102,55 +88,29 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
   }
   return result;
 }
-inline int __mulhi(int a, int b) {
-  return static_cast<int>((static_cast<long long>(a) * b) >> 32);
-}
-inline unsigned __umulhi(unsigned a, unsigned b) {
-  return static_cast<unsigned>((static_cast<unsigned long long>(a) * b) >> 32);
-}
-inline long long __mul64hi(long long a, long long b) {
-  return static_cast<long long>((static_cast<__int128>(a) * b) >> 64);
-}
-inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return static_cast<unsigned long long>((static_cast<unsigned __int128>(a) * b) >> 64);
-}
-inline int __mul24(int a, int b) {
-  return static_cast<int>(static_cast<unsigned>(static_cast<long long>(a << 8 >> 8) * (b << 8 >> 8)));
-}
-inline unsigned __umul24(unsigned a, unsigned b) {
-  return (a & 0xffffff) * (b & 0xffffff);
-}
-inline int __sad(int a, int b, unsigned sum) {
-  return static_cast<int>(sum +
-                          static_cast<unsigned>(a > b ? static_cast<long long>(a) - b : static_cast<long long>(b) - a));
-}
-inline unsigned __usad(unsigned a, unsigned b, unsigned sum) {
-  return sum + (a > b ? a - b : b - a);
-}
-inline int __hadd(int a, int b) {
-  return static_cast<int>((static_cast<long long>(a) + b) >> 1);
-}
-inline int __rhadd(int a, int b) {
-  return static_cast<int>((static_cast<long long>(a) + b + 1) >> 1);
-}
-inline unsigned __uhadd(unsigned a, unsigned b) {
-  return static_cast<unsigned>((static_cast<unsigned long long>(a) + b) >> 1);
-}
-inline unsigned __urhadd(unsigned a, unsigned b) {
-  return static_cast<unsigned>((static_cast<unsigned long long>(a) + b + 1) >> 1);
-}
-inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
-  return static_cast<unsigned>((static_cast<unsigned long long>(high) << 32 | low) << (shift & 31) >> 32);
-}
-inline unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
-  return shift >= 32 ? low : __funnelshift_l(low, high, shift);
-}
-inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
-  return static_cast<unsigned>((static_cast<unsigned long long>(high) << 32 | low) >> (shift & 31));
-}
-inline unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
-  return shift >= 32 ? high : __funnelshift_r(low, high, shift);
-}
+KJIT_SIM_FUNCTION(int, __mulhi, (int a, int b), (static_cast<long long>(a) * b) >> 32)
+KJIT_SIM_FUNCTION(unsigned, __umulhi, (unsigned a, unsigned b), (static_cast<unsigned long long>(a) * b) >> 32)
+KJIT_SIM_FUNCTION(long long, __mul64hi, (long long a, long long b), (static_cast<__int128>(a) * b) >> 64)
+KJIT_SIM_FUNCTION(unsigned long long, __umul64hi, (unsigned long long a, unsigned long long b),
+                  (static_cast<unsigned __int128>(a) * b) >> 64)
+KJIT_SIM_FUNCTION(int, __mul24, (int a, int b),
+                  static_cast<unsigned>(static_cast<long long>(a << 8 >> 8) * (b << 8 >> 8)))
+KJIT_SIM_FUNCTION(unsigned, __umul24, (unsigned a, unsigned b), (a & 0xffffff) * (b & 0xffffff))
+KJIT_SIM_FUNCTION(int, __sad, (int a, int b, unsigned sum),
+                  sum + static_cast<unsigned>(a > b ? static_cast<long long>(a) - b : static_cast<long long>(b) - a))
+KJIT_SIM_FUNCTION(unsigned, __usad, (unsigned a, unsigned b, unsigned sum), sum + (a > b ? a - b : b - a))
+KJIT_SIM_FUNCTION(int, __hadd, (int a, int b), (static_cast<long long>(a) + b) >> 1)
+KJIT_SIM_FUNCTION(int, __rhadd, (int a, int b), (static_cast<long long>(a) + b + 1) >> 1)
+KJIT_SIM_FUNCTION(unsigned, __uhadd, (unsigned a, unsigned b), (static_cast<unsigned long long>(a) + b) >> 1)
+KJIT_SIM_FUNCTION(unsigned, __urhadd, (unsigned a, unsigned b), (static_cast<unsigned long long>(a) + b + 1) >> 1)
+KJIT_SIM_FUNCTION(unsigned, __funnelshift_l, (unsigned low, unsigned high, unsigned shift),
+                  (static_cast<unsigned long long>(high) << 32 | low) << (shift & 31) >> 32)
+KJIT_SIM_FUNCTION(unsigned, __funnelshift_lc, (unsigned low, unsigned high, unsigned shift),
+                  shift >= 32 ? low : __funnelshift_l(low, high, shift))
+KJIT_SIM_FUNCTION(unsigned, __funnelshift_r, (unsigned low, unsigned high, unsigned shift),
+                  (static_cast<unsigned long long>(high) << 32 | low) >> (shift & 31))
+KJIT_SIM_FUNCTION(unsigned, __funnelshift_rc, (unsigned low, unsigned high, unsigned shift),
+                  shift >= 32 ? high : __funnelshift_r(low, high, shift))
 inline unsigned __fns(unsigned mask, unsigned base, int offset) {
   const int step = offset < 0 ? -1 : 1;
   int left = offset < 0 ? -offset : offset;
@@ -173,18 +133,13 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
   for (int i = 0; i < 32; i += 8) sum += (a >> i & 0xff) * (b >> i & 0xff);
   return sum;
 }
-inline int __dp4a(char4 a, char4 b, int sum) {
-  return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
-}
-inline unsigned __dp4a(uchar4 a, uchar4 b, unsigned sum) {
-  return sum + static_cast<unsigned>(a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w);
-}
-inline int __dp2a_lo(int a, int b, int sum) {
-  return sum + static_cast<short>(a) * static_cast<signed char>(b) + (a >> 16) * static_cast<signed char>(b >> 8);
-}
-inline int __dp2a_hi(int a, int b, int sum) {
-  return __dp2a_lo(a, b >> 16, sum);
-}
+KJIT_SIM_FUNCTION(int, __dp4a, (char4 a, char4 b, int sum), sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w)
+KJIT_SIM_FUNCTION(unsigned, __dp4a, (uchar4 a, uchar4 b, unsigned sum),
+                  sum + static_cast<unsigned>(a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w))
+KJIT_SIM_FUNCTION(int, __dp2a_lo, (int a, int b, int sum),
+                  sum + static_cast<short>(a) * static_cast<signed char>(b) +
+                      (a >> 16) * static_cast<signed char>(b >> 8))
+KJIT_SIM_FUNCTION(int, __dp2a_hi, (int a, int b, int sum), __dp2a_lo(a, b >> 16, sum))
 
 template <typename A, typename B>
   requires kjit_sim::MinMax<A, B>
@@ -200,43 +155,27 @@ constexpr std::common_type_t<A, B> min(A a, B b) {
   const T x = static_cast<T>(a), y = static_cast<T>(b);
   return x != x || y < x ? y : x;
 }
-inline unsigned umin(unsigned a, unsigned b) {
-  return a < b ? a : b;
-}
-inline unsigned umax(unsigned a, unsigned b) {
-  return a > b ? a : b;
-}
+KJIT_SIM_FUNCTION(unsigned, umin, (unsigned a, unsigned b), a < b ? a : b)
+KJIT_SIM_FUNCTION(unsigned, umax, (unsigned a, unsigned b), a > b ? a : b)
+KJIT_SIM_FUNCTION(long long, llmin, (long long a, long long b), a < b ? a : b)
+KJIT_SIM_FUNCTION(long long, llmax, (long long a, long long b), a > b ? a : b)
+KJIT_SIM_FUNCTION(unsigned long long, ullmin, (unsigned long long a, unsigned long long b), a < b ? a : b)
+KJIT_SIM_FUNCTION(unsigned long long, ullmax, (unsigned long long a, unsigned long long b), a > b ? a : b)
 
 // Bits.
 
-inline int __float_as_int(float x) {
-  return static_cast<int>(kjit_sim::to_bits(x));
-}
-inline unsigned __float_as_uint(float x) {
-  return static_cast<unsigned>(kjit_sim::to_bits(x));
-}
-inline float __int_as_float(int x) {
-  return kjit_sim::from_bits<float>(static_cast<unsigned>(x));
-}
-inline float __uint_as_float(unsigned x) {
-  return kjit_sim::from_bits<float>(x);
-}
-inline long long __double_as_longlong(double x) {
-  return static_cast<long long>(kjit_sim::to_bits(x));
-}
-inline double __longlong_as_double(long long x) {
-  return kjit_sim::from_bits<double>(static_cast<std::uint64_t>(x));
-}
-inline int __double2hiint(double x) {
-  return static_cast<int>(kjit_sim::to_bits(x) >> 32);
-}
-inline int __double2loint(double x) {
-  return static_cast<int>(kjit_sim::to_bits(x));
-}
-inline double __hiloint2double(int high, int low) {
-  return kjit_sim::from_bits<double>(static_cast<std::uint64_t>(static_cast<unsigned>(high)) << 32 |
-                                     static_cast<unsigned>(low));
-}
+KJIT_SIM_FUNCTION(int, __float_as_int, (float x), kjit_sim::to_bits(x))
+KJIT_SIM_FUNCTION(unsigned, __float_as_uint, (float x), kjit_sim::to_bits(x))
+KJIT_SIM_FUNCTION(float, __int_as_float, (int x), kjit_sim::from_bits<float>(static_cast<unsigned>(x)))
+KJIT_SIM_FUNCTION(float, __uint_as_float, (unsigned x), kjit_sim::from_bits<float>(x))
+KJIT_SIM_FUNCTION(long long, __double_as_longlong, (double x), kjit_sim::to_bits(x))
+KJIT_SIM_FUNCTION(double, __longlong_as_double, (long long x),
+                  kjit_sim::from_bits<double>(static_cast<std::uint64_t>(x)))
+KJIT_SIM_FUNCTION(int, __double2hiint, (double x), kjit_sim::to_bits(x) >> 32)
+KJIT_SIM_FUNCTION(int, __double2loint, (double x), kjit_sim::to_bits(x))
+KJIT_SIM_FUNCTION(double, __hiloint2double, (int high, int low),
+                  kjit_sim::from_bits<double>(static_cast<std::uint64_t>(static_cast<unsigned>(high)) << 32 |
+                                              static_cast<unsigned>(low)))
 
 // Conversions with a rounding mode: to nearest, towards zero, up, down.
 
@@ -299,17 +238,14 @@ KJIT_SIM_ALL_MODES(__ddiv, double, a / b, double x, double y)
 #undef KJIT_SIM_OPERANDS
 #define KJIT_SIM_OPERANDS x, y, z
 KJIT_SIM_ALL_MODES(__fmaf, float, ::fmaf(a, b, c), float x, float y, float z)
+KJIT_SIM_ALL_MODES(__fmaf_ieee, float, ::fmaf(a, b, c), float x, float y, float z)
 KJIT_SIM_ALL_MODES(__fma, double, ::fma(a, b, c), double x, double y, double z)
 #undef KJIT_SIM_OPERANDS
 #undef KJIT_SIM_ALL_MODES
 #undef KJIT_SIM_ROUNDED
 
-inline double __int2double_rn(int x) {
-  return x;
-}
-inline double __uint2double_rn(unsigned x) {
-  return x;
-}
+KJIT_SIM_FUNCTION(double, __int2double_rn, (int x), x)
+KJIT_SIM_FUNCTION(double, __uint2double_rn, (unsigned x), x)
 
 // Memory. Cache hints have no effect.
 
@@ -348,6 +284,4 @@ inline long long clock64() {
   kjit_sim::looked();
   return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
-inline unsigned long long globaltimer() {
-  return static_cast<unsigned long long>(clock64());
-}
+KJIT_SIM_FUNCTION(unsigned long long, globaltimer, (), clock64())

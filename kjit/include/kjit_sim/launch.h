@@ -135,6 +135,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, void (*kernel)
   return cudaLaunchKernelExC(config, kjit_sim::known(kernel), parameters);
 }
 template <typename... P, typename... Args>
+  requires(sizeof...(P) == sizeof...(Args))
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), Args&&... args) {
   return [&](P... parameters) {
     void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))..., nullptr};
@@ -171,21 +172,6 @@ template <typename T>
 cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, T* kernel, const cudaLaunchConfig_t* config) {
   return cudaOccupancyMaxActiveClusters(clusters, reinterpret_cast<const void*>(kernel), config);
 }
-template <typename T>
-  requires(!std::is_void_v<T>)
-cudaError_t cudaMalloc(T** pointer, std::size_t size) {
-  return cudaMalloc(reinterpret_cast<void**>(pointer), size);
-}
-template <typename T>
-  requires(!std::is_void_v<T>)
-cudaError_t cudaMallocAsync(T** pointer, std::size_t size, cudaStream_t stream) {
-  return cudaMallocAsync(reinterpret_cast<void**>(pointer), size, stream);
-}
-template <typename T>
-  requires(!std::is_void_v<T>)
-cudaError_t cudaMallocHost(T** pointer, std::size_t size, unsigned = 0) {
-  return cudaMallocHost(reinterpret_cast<void**>(pointer), size);
-}
 // A symbol is a variable of the module.
 template <typename T>
 cudaError_t cudaMemcpyToSymbol(T& symbol, const void* source, std::size_t size, std::size_t offset = 0,
@@ -201,6 +187,16 @@ template <typename T>
 cudaError_t cudaMemcpyToSymbolAsync(T& symbol, const void* source, std::size_t size, std::size_t offset,
                                     cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
   return cudaMemcpyAsync(reinterpret_cast<char*>(&symbol) + offset, source, size, kind, stream);
+}
+template <typename T>
+cudaError_t cudaMemcpyFromSymbolAsync(void* target, const T& symbol, std::size_t size, std::size_t offset,
+                                      cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
+  return cudaMemcpyAsync(target, reinterpret_cast<const char*>(&symbol) + offset, size, kind, stream);
+}
+template <typename T>
+cudaError_t cudaGetSymbolSize(std::size_t* size, const T&) {
+  *size = sizeof(T);
+  return cudaSuccess;
 }
 template <typename T>
 cudaError_t cudaGetSymbolAddress(void** pointer, const T& symbol) {

@@ -68,7 +68,7 @@ inline float relu(float x) {
 
 }  // namespace kjit_sim
 
-#define KJIT_SIM_FUNCTION(single_name, pair_name, expression)               \
+#define KJIT_SIM_ELEMENTWISE(single_name, pair_name, expression)            \
   template <kjit_sim::Narrow T>                                             \
   T single_name(T a) {                                                      \
     return kjit_sim::apply(a, [](float x) -> float { return expression; }); \
@@ -77,24 +77,24 @@ inline float relu(float x) {
   T pair_name(T a) {                                                        \
     return kjit_sim::apply(a, [](float x) -> float { return expression; }); \
   }
-KJIT_SIM_FUNCTION(hsqrt, h2sqrt, ::sqrtf(x))
-KJIT_SIM_FUNCTION(hrsqrt, h2rsqrt, ::rsqrtf(x))
-KJIT_SIM_FUNCTION(hrcp, h2rcp, 1.0f / x)
-KJIT_SIM_FUNCTION(hlog, h2log, ::logf(x))
-KJIT_SIM_FUNCTION(hlog2, h2log2, ::log2f(x))
-KJIT_SIM_FUNCTION(hlog10, h2log10, ::log10f(x))
-KJIT_SIM_FUNCTION(hexp, h2exp, ::expf(x))
-KJIT_SIM_FUNCTION(hexp2, h2exp2, ::exp2f(x))
-KJIT_SIM_FUNCTION(hexp10, h2exp10, ::exp10f(x))
-KJIT_SIM_FUNCTION(hsin, h2sin, ::sinf(x))
-KJIT_SIM_FUNCTION(hcos, h2cos, ::cosf(x))
-KJIT_SIM_FUNCTION(htanh, h2tanh, ::tanhf(x))
-KJIT_SIM_FUNCTION(htanh_approx, h2tanh_approx, ::tanhf(x))
-KJIT_SIM_FUNCTION(htrunc, h2trunc, ::truncf(x))
-KJIT_SIM_FUNCTION(hceil, h2ceil, ::ceilf(x))
-KJIT_SIM_FUNCTION(hfloor, h2floor, ::floorf(x))
-KJIT_SIM_FUNCTION(hrint, h2rint, ::rintf(x))
-#undef KJIT_SIM_FUNCTION
+KJIT_SIM_ELEMENTWISE(hsqrt, h2sqrt, ::sqrtf(x))
+KJIT_SIM_ELEMENTWISE(hrsqrt, h2rsqrt, ::rsqrtf(x))
+KJIT_SIM_ELEMENTWISE(hrcp, h2rcp, 1.0f / x)
+KJIT_SIM_ELEMENTWISE(hlog, h2log, ::logf(x))
+KJIT_SIM_ELEMENTWISE(hlog2, h2log2, ::log2f(x))
+KJIT_SIM_ELEMENTWISE(hlog10, h2log10, ::log10f(x))
+KJIT_SIM_ELEMENTWISE(hexp, h2exp, ::expf(x))
+KJIT_SIM_ELEMENTWISE(hexp2, h2exp2, ::exp2f(x))
+KJIT_SIM_ELEMENTWISE(hexp10, h2exp10, ::exp10f(x))
+KJIT_SIM_ELEMENTWISE(hsin, h2sin, ::sinf(x))
+KJIT_SIM_ELEMENTWISE(hcos, h2cos, ::cosf(x))
+KJIT_SIM_ELEMENTWISE(htanh, h2tanh, ::tanhf(x))
+KJIT_SIM_ELEMENTWISE(htanh_approx, h2tanh_approx, ::tanhf(x))
+KJIT_SIM_ELEMENTWISE(htrunc, h2trunc, ::truncf(x))
+KJIT_SIM_ELEMENTWISE(hceil, h2ceil, ::ceilf(x))
+KJIT_SIM_ELEMENTWISE(hfloor, h2floor, ::floorf(x))
+KJIT_SIM_ELEMENTWISE(hrint, h2rint, ::rintf(x))
+#undef KJIT_SIM_ELEMENTWISE
 
 #define KJIT_SIM_FUSED(concept_name, name, expression) \
   template <kjit_sim::concept_name T>                  \

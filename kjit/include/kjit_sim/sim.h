@@ -40,7 +40,8 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 }
 #endif
 
-#include <cuda_runtime_api.h>
+// The API as host compilers see it; nvcc includes it before every unit.
+#include <cuda_runtime.h>
 
 // CUDA's headers define these as empty without a CUDA compiler.
 #undef __device__
@@ -83,5 +84,6 @@ void* memset(void*, int, std::size_t) noexcept __asm__("__tsan_memset");
 #include <kjit_sim/intrinsics.h>
 #include <kjit_sim/launch.h>
 #include <kjit_sim/math.h>
+#include <kjit_sim/packed.h>
 #include <kjit_sim/ptx.h>
 #include <kjit_sim/threads.h>

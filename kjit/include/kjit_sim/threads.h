@@ -110,64 +110,50 @@ concept Number = is_number_v<T>;
 
 inline constexpr int warpSize = 32;
 
-inline void __syncthreads() {
-  kjit_sim::barrier(kjit_sim::BarrierOp::kPlain, 0, 0, 0);
-}
-inline int __syncthreads_count(int predicate) {
-  return kjit_sim::barrier(kjit_sim::BarrierOp::kCount, 0, 0, predicate);
-}
-inline int __syncthreads_and(int predicate) {
-  return kjit_sim::barrier(kjit_sim::BarrierOp::kAnd, 0, 0, predicate);
-}
-inline int __syncthreads_or(int predicate) {
-  return kjit_sim::barrier(kjit_sim::BarrierOp::kOr, 0, 0, predicate);
-}
-inline void __barrier_sync(unsigned id) {
-  kjit_sim::barrier(kjit_sim::BarrierOp::kPlain, static_cast<int>(id), 0, 0);
-}
-inline void __barrier_sync_count(unsigned id, unsigned count) {
-  kjit_sim::barrier(kjit_sim::BarrierOp::kPlain, static_cast<int>(id), static_cast<int>(count), 0);
-}
+/// A function that is one expression, converted to its result.
+#define KJIT_SIM_FUNCTION(result, name, parameters, ...) \
+  inline result name parameters {                        \
+    return static_cast<result>(__VA_ARGS__);             \
+  }
+
+#define KJIT_SIM_BARRIER(result, name, parameters, operation, id, count, predicate) \
+  KJIT_SIM_FUNCTION(                                                                \
+      result, name, parameters,                                                     \
+      kjit_sim::barrier(kjit_sim::BarrierOp::operation, static_cast<int>(id), static_cast<int>(count), predicate))
+KJIT_SIM_BARRIER(void, __syncthreads, (), kPlain, 0, 0, 0)
+KJIT_SIM_BARRIER(int, __syncthreads_count, (int predicate), kCount, 0, 0, predicate)
+KJIT_SIM_BARRIER(int, __syncthreads_and, (int predicate), kAnd, 0, 0, predicate)
+KJIT_SIM_BARRIER(int, __syncthreads_or, (int predicate), kOr, 0, 0, predicate)
+KJIT_SIM_BARRIER(void, __barrier_sync, (unsigned id), kPlain, id, 0, 0)
+KJIT_SIM_BARRIER(void, __barrier_sync_count, (unsigned id, unsigned count), kPlain, id, count, 0)
+#undef KJIT_SIM_BARRIER
+
 inline void __syncwarp(unsigned mask = 0xffffffff) {
   kjit_sim::warp_op(kjit_sim::WarpOp::kSync, mask);
 }
 
-template <kjit_sim::Number T>
-T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
-  return kjit_sim::from_bits<T>(kjit_sim::warp_op(kjit_sim::WarpOp::kShuffle, mask, kjit_sim::to_bits(value),
-                                                  static_cast<unsigned>(lane), static_cast<unsigned>(width)));
-}
-template <kjit_sim::Number T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  return kjit_sim::from_bits<T>(kjit_sim::warp_op(kjit_sim::WarpOp::kShuffleUp, mask, kjit_sim::to_bits(value), delta,
-                                                  static_cast<unsigned>(width)));
-}
-template <kjit_sim::Number T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-  return kjit_sim::from_bits<T>(kjit_sim::warp_op(kjit_sim::WarpOp::kShuffleDown, mask, kjit_sim::to_bits(value), delta,
-                                                  static_cast<unsigned>(width)));
-}
-template <kjit_sim::Number T>
-T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
-  return kjit_sim::from_bits<T>(kjit_sim::warp_op(kjit_sim::WarpOp::kShuffleXor, mask, kjit_sim::to_bits(value),
-                                                  static_cast<unsigned>(lanes), static_cast<unsigned>(width)));
-}
+#define KJIT_SIM_SHUFFLE(name, argument, operation)                                                              \
+  template <kjit_sim::Number T>                                                                                  \
+  T name(unsigned mask, T value, argument lane, int width = 32) {                                                \
+    return kjit_sim::from_bits<T>(kjit_sim::warp_op(kjit_sim::WarpOp::operation, mask, kjit_sim::to_bits(value), \
+                                                    static_cast<unsigned>(lane), static_cast<unsigned>(width))); \
+  }
+KJIT_SIM_SHUFFLE(__shfl_sync, int, kShuffle)
+KJIT_SIM_SHUFFLE(__shfl_up_sync, unsigned, kShuffleUp)
+KJIT_SIM_SHUFFLE(__shfl_down_sync, unsigned, kShuffleDown)
+KJIT_SIM_SHUFFLE(__shfl_xor_sync, int, kShuffleXor)
+#undef KJIT_SIM_SHUFFLE
 
-inline unsigned __ballot_sync(unsigned mask, int predicate) {
-  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kBallot, mask, predicate != 0));
-}
-inline int __any_sync(unsigned mask, int predicate) {
-  return static_cast<int>(kjit_sim::warp_op(kjit_sim::WarpOp::kAny, mask, predicate != 0));
-}
-inline int __all_sync(unsigned mask, int predicate) {
-  return static_cast<int>(kjit_sim::warp_op(kjit_sim::WarpOp::kAll, mask, predicate != 0));
-}
-inline int __uni_sync(unsigned mask, int predicate) {
-  return static_cast<int>(kjit_sim::warp_op(kjit_sim::WarpOp::kUni, mask, predicate != 0));
-}
-inline unsigned __activemask() {
-  return kjit_sim::active_mask();
-}
+#define KJIT_SIM_VOTE(result, name, operation)                    \
+  KJIT_SIM_FUNCTION(result, name, (unsigned mask, int predicate), \
+                    kjit_sim::warp_op(kjit_sim::WarpOp::operation, mask, predicate != 0))
+KJIT_SIM_VOTE(unsigned, __ballot_sync, kBallot)
+KJIT_SIM_VOTE(int, __any_sync, kAny)
+KJIT_SIM_VOTE(int, __all_sync, kAll)
+KJIT_SIM_VOTE(int, __uni_sync, kUni)
+#undef KJIT_SIM_VOTE
+
+KJIT_SIM_FUNCTION(unsigned, __activemask, (), kjit_sim::active_mask())
 template <kjit_sim::Number T>
 unsigned __match_any_sync(unsigned mask, T value) {
   return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kMatchAny, mask, kjit_sim::to_bits(value)));
@@ -180,68 +166,39 @@ unsigned __match_all_sync(unsigned mask, T value, int* predicate) {
   return all;
 }
 
-inline unsigned __reduce_add_sync(unsigned mask, unsigned value) {
-  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kAddUnsigned, mask, value));
-}
-inline int __reduce_add_sync(unsigned mask, int value) {
-  return static_cast<int>(__reduce_add_sync(mask, static_cast<unsigned>(value)));
-}
-inline unsigned __reduce_min_sync(unsigned mask, unsigned value) {
-  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kMinUnsigned, mask, value));
-}
-inline int __reduce_min_sync(unsigned mask, int value) {
-  return static_cast<int>(kjit_sim::warp_op(kjit_sim::WarpOp::kMinSigned, mask, static_cast<unsigned>(value)));
-}
-inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
-  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kMaxUnsigned, mask, value));
-}
-inline int __reduce_max_sync(unsigned mask, int value) {
-  return static_cast<int>(kjit_sim::warp_op(kjit_sim::WarpOp::kMaxSigned, mask, static_cast<unsigned>(value)));
-}
-inline unsigned __reduce_and_sync(unsigned mask, unsigned value) {
-  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kAnd, mask, value));
-}
-inline unsigned __reduce_or_sync(unsigned mask, unsigned value) {
-  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kOr, mask, value));
-}
-inline unsigned __reduce_xor_sync(unsigned mask, unsigned value) {
-  return static_cast<unsigned>(kjit_sim::warp_op(kjit_sim::WarpOp::kXor, mask, value));
-}
+#define KJIT_SIM_REDUCTION(type, name, operation)            \
+  KJIT_SIM_FUNCTION(type, name, (unsigned mask, type value), \
+                    kjit_sim::warp_op(kjit_sim::WarpOp::operation, mask, static_cast<unsigned>(value)))
+KJIT_SIM_REDUCTION(unsigned, __reduce_add_sync, kAddUnsigned)
+KJIT_SIM_REDUCTION(int, __reduce_add_sync, kAddUnsigned)
+KJIT_SIM_REDUCTION(unsigned, __reduce_min_sync, kMinUnsigned)
+KJIT_SIM_REDUCTION(int, __reduce_min_sync, kMinSigned)
+KJIT_SIM_REDUCTION(unsigned, __reduce_max_sync, kMaxUnsigned)
+KJIT_SIM_REDUCTION(int, __reduce_max_sync, kMaxSigned)
+KJIT_SIM_REDUCTION(unsigned, __reduce_and_sync, kAnd)
+KJIT_SIM_REDUCTION(unsigned, __reduce_or_sync, kOr)
+KJIT_SIM_REDUCTION(unsigned, __reduce_xor_sync, kXor)
+#undef KJIT_SIM_REDUCTION
 
 inline void __threadfence() {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   kjit_sim::looked();
 }
-inline void __threadfence_block() {
-  __threadfence();
-}
-inline void __threadfence_system() {
-  __threadfence();
-}
-inline void __nanosleep(unsigned) {
-  kjit_sim::yield();
-}
+KJIT_SIM_FUNCTION(void, __threadfence_block, (), __threadfence())
+KJIT_SIM_FUNCTION(void, __threadfence_system, (), __threadfence())
+KJIT_SIM_FUNCTION(void, __nanosleep, (unsigned), kjit_sim::yield())
+// Launches are synchronous: nothing is left to wait for.
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
 [[noreturn]] __attribute__((always_inline)) inline void __trap() {
   kjit_sim::trap();
 }
-inline void __brkpt() {
-  __builtin_trap();
-}
-inline unsigned __isShared(const void* address) {
-  return kjit_sim::is_shared(address);
-}
-inline unsigned __isGlobal(const void* address) {
-  return !kjit_sim::is_shared(address);
-}
-inline unsigned __isConstant(const void*) {
-  return 0;
-}
-inline unsigned __isLocal(const void*) {
-  return 0;
-}
-inline std::size_t __cvta_generic_to_shared(const void* address) {
-  return kjit_sim::shared_offset(address);
-}
+KJIT_SIM_FUNCTION(void, __brkpt, (), __builtin_trap())
+KJIT_SIM_FUNCTION(unsigned, __isShared, (const void* address), kjit_sim::is_shared(address))
+KJIT_SIM_FUNCTION(unsigned, __isGlobal, (const void* address), !kjit_sim::is_shared(address))
+KJIT_SIM_FUNCTION(unsigned, __isConstant, (const void*), 0)
+KJIT_SIM_FUNCTION(unsigned, __isLocal, (const void*), 0)
+KJIT_SIM_FUNCTION(std::size_t, __cvta_generic_to_shared, (const void* address), kjit_sim::shared_offset(address))
 inline std::size_t __cvta_generic_to_global(const void* address) {
   return reinterpret_cast<std::size_t>(address);
 }

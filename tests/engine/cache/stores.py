@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
+from kjit.engine.cache.artifact import write_record
 from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.key.key import Key
 from kjit.engine.key.observation import Observation
@@ -34,6 +36,16 @@ def everything_in(folder: Path) -> dict[str, tuple[int, int, int]]:
     paths = [folder, *folder.rglob("*")]
     status = {str(path): path.lstat() for path in paths}
     return {path: (each.st_size, each.st_mtime_ns, each.st_ctime_ns) for path, each in status.items()}
+
+
+def rewrite(artifact: Artifact, line: int, *path: str, value: object) -> None:
+    """Change one value of a line of a record."""
+    documents = [json.loads(each) for each in artifact.lines]
+    inner = documents[line]
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    write_record(artifact.folder, [json.dumps(each).encode() for each in documents])
 
 
 def age(artifact: Artifact, seconds: float) -> None:

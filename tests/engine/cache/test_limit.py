@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ from stores import age, key_of, publish
 from kjit.engine.cache import limit
 from kjit.engine.cache.contents import Entry
 from kjit.engine.cache.store import Artifact, Store
-from kjit.engine.cache.texts import write_texts
 from kjit.errors import UsageError
 from kjit.spec import Spec
 
@@ -46,16 +44,12 @@ class Cache:
 def cache(tmp_path: Path, answer_op: WriteOp, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
     """A cache whose artifacts are counted whenever one is added."""
     del cache_dir
-    monkeypatch.setattr(limit, "_SHARE", 1e9)
+    monkeypatch.setattr(limit, "_PAUSE_S", -1.0)
     return Cache(tmp_path / "project", answer_op)
 
 
 def set_limit(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", text)
-
-
-def size_of(store: Store) -> int:
-    return sum(entry.size for entry in store.entries())
 
 
 @pytest.fixture
@@ -72,22 +66,16 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-def test_what_was_not_used_for_longest_goes(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_used_for_longest_goes_and_that_is_said(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     for op, hours in (("b", 30), ("a", 50), ("c", 2), ("d", 40)):
         cache.add(op, hours)
     set_limit(monkeypatch, "450K")
     cache.add("e")
     assert cache.ops == {"b", "c", "e"}  # two went: below the limit there shall be some air
-
-
-def test_it_says_what_it_removed(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    cache.add("a", 50)
-    set_limit(monkeypatch, "150K")
-    cache.add("b")
-    assert "removed the 1 least recently used artifacts (0.1 MiB) from the cache" in caplog.text
+    assert "removed the 2 least recently used artifacts (0.2 MiB) from the cache" in caplog.text
 
 
 def test_below_the_limit_nothing_goes(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +101,7 @@ def test_what_was_used_within_the_hour_stays_and_that_is_said(
     for op in ("a", "b", "c"):
         cache.add(op, 0.9)
     assert cache.ops == {"a", "b", "c"}
-    assert "all of it was used within the last hour" in caplog.text
+    assert "the rest was used within the last hour" in caplog.text
 
 
 def test_what_a_clock_that_was_wrong_dated_into_the_future_stays(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,36 +137,21 @@ def test_what_is_used_while_it_is_chosen_stays(cache: Cache, monkeypatch: pytest
     assert cache.ops == {"a", "c"}
 
 
-def test_counting_takes_a_share_of_the_time_at_most(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch, counts: list[int]
-) -> None:
-    monkeypatch.setattr(limit, "_SHARE", 0.05)
+def test_they_are_counted_once_in_a_while(cache: Cache, monkeypatch: pytest.MonkeyPatch, counts: list[int]) -> None:
+    monkeypatch.setattr(limit, "_PAUSE_S", 10.0)
     set_limit(monkeypatch, "1M")
-    cache.add("a")
-    counted = cache.store.layout / limit.COUNTED
-    counted.write_text("3")
-    cache.add("b")
+    for op in ("a", "b"):
+        cache.add(op)
     assert len(counts) == 1
-    a_minute_ago = time.time() - 61
-    os.utime(counted, (a_minute_ago, a_minute_ago))
+    counted, before = cache.store.layout / limit.COUNTED, time.time() - 11
+    os.utime(counted, (before, before))
     cache.add("c")
     assert len(counts) == 2
 
 
-@pytest.mark.parametrize("garbage", [b"", b"many\n", b"\xff\x00"])
-def test_after_a_count_of_unknown_duration_they_are_counted(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch, garbage: bytes
-) -> None:
-    cache.add("a", 10)
-    (cache.store.layout / limit.COUNTED).write_bytes(garbage)
-    set_limit(monkeypatch, "150K")
-    cache.add("b")
-    assert "a" not in cache.ops
-
-
 def test_a_count_that_cannot_be_noted_does_not_stop_a_build(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.store.writable()
-    (cache.store.layout / limit.COUNTED).mkdir()
+    (cache.store.layout / limit.COUNTED).symlink_to("/nowhere/at-all")
     set_limit(monkeypatch, "1K")
     assert cache.add("a").library.is_file()
 
@@ -191,31 +164,6 @@ def test_a_mistake_in_the_limit_is_reported_before_anything_is_compiled(
         cache.store.writable()
 
 
-def _add_many(project: Path, names: list[str], write_op: WriteOp) -> None:
-    cache = Cache(project, write_op)
-    for name in names:
-        cache.add(name, 5)
-
-
-def test_processes_that_add_at_once_keep_the_limit(
-    cache: Cache, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del cache
-    set_limit(monkeypatch, "500K")
-    # Forked: the fixture's function cannot be sent to a new process.
-    context = multiprocessing.get_context("fork")
-    workers = [
-        context.Process(target=_add_many, args=(tmp_path / f"p{n}", [f"op{n}_{i}" for i in range(8)], answer_op))
-        for n in range(3)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(120)
-    assert [worker.exitcode for worker in workers] == [0, 0, 0]
-    assert 0 < size_of(Store.open()) <= 500 * KIB
-
-
 @pytest.mark.parametrize(
     ("text", "size"),
     [("5G", 5 << 30), ("500M", 500 << 20), ("1.5 GiB", 3 << 29), ("10kb", 10 << 10), ("123", 123), ("2T", 2 << 40)],
@@ -225,23 +173,3 @@ def test_sizes_are_written_with_units(monkeypatch: pytest.MonkeyPatch, text: str
 
     set_limit(monkeypatch, text)
     assert env.cache_max_size() == size
-
-
-def test_sources_that_were_given_as_text_count_and_go_with_what_is_as_old(
-    cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_limit(monkeypatch, "10M")
-    cache.add("old", hours=5)
-    cache.add("young", hours=2)
-    folders = {name: write_texts(str(cache.store.root), name, {"text.cpp": b"x" * 100 * KIB}) for name in ("a", "b")}
-    assert cache.store.texts_size() == 200 * KIB
-    four_hours_ago = time.time() - 4 * 3600
-    os.utime(folders["a"], (four_hours_ago, four_hours_ago))
-    set_limit(monkeypatch, "400K")
-    cache.add("new")
-    assert not folders["a"].exists()
-    assert folders["b"].exists()  # written just now
-    assert "new" in cache.ops
-    assert "old" not in cache.ops
-    assert cache.store.forget_texts() == 100 * KIB
-    assert not cache.store.texts.exists()

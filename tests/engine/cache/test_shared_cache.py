@@ -16,8 +16,7 @@ from kjit.engine import miss
 from kjit.engine.cache import store as store_module
 from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.key.key import Key
-from kjit.errors import CacheError, UsageError
-from kjit.runtime import LAYOUT
+from kjit.errors import CacheError
 from kjit.spec import Spec, Target, Variant
 
 WriteOp = Callable[..., Spec]
@@ -46,12 +45,6 @@ def test_what_only_the_shared_cache_has_is_found(team: Artifact, key: Key, tmp_p
     found = Store.open().find(key)
     assert found.artifact is not None
     assert (found.artifact.folder, found.shared) == (team.folder, tmp_path / "team")
-
-
-def test_a_look_up_alone_copies_nothing(team: Artifact, key: Key) -> None:
-    del team
-    Store.open().find(key)
-    assert list(Store.open().entries()) == []
 
 
 def test_what_is_used_is_copied_into_the_users_own_cache(
@@ -86,7 +79,7 @@ def test_nothing_is_ever_written_to_it(team: Artifact, key: Key, spec: Spec, tmp
     assert store.fetch(key).artifact is not None
     for shared in store.shared_caches():
         assert [isinstance(shared.read(entry), Artifact) for entry in shared.entries()] == [True]
-        assert [isinstance(shared.summary(entry), dict) for entry in shared.entries()] == [True]
+        assert [isinstance(shared.read(entry, thorough=False), Artifact) for entry in shared.entries()] == [True]
     assert everything_in(tmp_path / "team") == before
 
 
@@ -100,27 +93,6 @@ def test_without_a_cache_that_can_be_written_it_is_loaded_from_where_it_is(
     assert caplog.text == ""
 
 
-def test_a_disk_that_is_full_does_not_stop_a_hit(team: Artifact, key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store_module.shutil, "copyfile", fail)
-    found = Store.open().fetch(key).artifact
-    assert found is not None
-    assert found.folder == team.folder
-
-
-def test_a_limit_that_is_no_size_is_an_error_before_anything_is_copied(
-    team: Artifact, key: Key, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del team
-    monkeypatch.setenv("KJIT_CACHE_MAX_SIZE", "plenty")
-    for _ in range(2):
-        with pytest.raises(UsageError, match="KJIT_CACHE_MAX_SIZE is 'plenty'"):
-            Store.open().fetch(key)
-    assert list(Store.open(cache_dir).entries()) == []
-
-
 def test_a_copy_that_went_wrong_is_not_loaded(team: Artifact, key: Key, monkeypatch: pytest.MonkeyPatch) -> None:
     def half(source: Path, target: Path, **_: object) -> None:
         Path(target).write_bytes(Path(source).read_bytes()[:-1])
@@ -129,14 +101,6 @@ def test_a_copy_that_went_wrong_is_not_loaded(team: Artifact, key: Key, monkeypa
     found = Store.open().fetch(key).artifact
     assert found is not None
     assert found.folder == team.folder
-
-
-def test_several_are_asked_in_their_order(key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish(Store.open(tmp_path / "second"), key)
-    publish(Store.open(tmp_path / "third"), key)
-    folders = [tmp_path / name for name in ("first", "second", "third")]
-    monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", ":".join(map(str, folders)))
-    assert Store.open().find(key).shared == tmp_path / "second"
 
 
 def test_a_folder_that_is_named_twice_is_asked_once_in_its_first_place(
@@ -159,25 +123,12 @@ def test_a_folder_that_is_named_twice_is_asked_once_in_its_first_place(
         assert sum(len(list(cache.entries())) for cache in caches) == len(asked)
 
 
-def test_a_link_to_the_users_own_cache_is_no_shared_one(
-    key: Key, tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(Store.open(), key)
-    (tmp_path / "link").symlink_to(cache_dir)
-    monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", f"{tmp_path / 'link'}:{cache_dir}:{cache_dir}/../{cache_dir.name}")
-    assert Store.open().shared_caches() == []
-    monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "link"))
-    monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(cache_dir))
-    assert Store.open().shared_caches() == []
-
-
 def test_one_that_is_not_there_is_a_miss_that_says_so(
     key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KJIT_SHARED_CACHE_DIR", str(tmp_path / "unmounted"))
     assert Store.open().find(key).reason == (
-        f"it was never built here; in the shared cache {tmp_path / 'unmounted'}: "
-        "it cannot be read (No such file or directory)"
+        f"it was never built here; in the shared cache {tmp_path / 'unmounted'}: there is no such folder"
     )
 
 
@@ -200,36 +151,25 @@ def test_a_build_folder_that_was_named_asks_nobody(team: Artifact, key: Key, tmp
 
 
 class TestTrust:
-    @pytest.mark.parametrize("mode", [0o775, 0o757])
-    @pytest.mark.parametrize("part", ["", LAYOUT])
-    def test_one_that_others_may_write_to_is_refused_with_the_command_that_fixes_it(
-        self, team: Artifact, key: Key, tmp_path: Path, mode: int, part: str
+    @pytest.mark.parametrize("depth", range(1, 6))
+    def test_one_with_a_folder_that_others_may_write_to_is_refused_with_the_command_that_fixes_it(
+        self, team: Artifact, key: Key, depth: int
     ) -> None:
-        del team
-        (tmp_path / "team" / part).chmod(mode)
-        with pytest.raises(CacheError, match=r"shared cache .* is not used(.|\n)*chmod -R go-w"):
-            Store.open().find(key)
-
-    @pytest.mark.parametrize("depth", [0, 1, 2, 3])
-    def test_a_folder_in_it_that_others_may_write_to_is_not_used(self, team: Artifact, key: Key, depth: int) -> None:
         folder = [team.folder, *team.folder.parents][depth]
         folder.chmod(0o775)
-        found = Store.open().find(key)
-        assert found.artifact is None
-        assert f"users other than its owner may write to '{folder}'" in found.reason
+        with pytest.raises(CacheError, match=rf"shared cache is not used.* '{folder}' may be(.|\n)*chmod -R go-w"):
+            Store.open().find(key)
 
-    @pytest.mark.parametrize("name", ["answer.so", "record.jsonl"])
-    def test_a_file_in_it_that_others_may_write_to_is_not_used(self, team: Artifact, key: Key, name: str) -> None:
-        (team.folder / name).chmod(0o666)
-        assert f"may write to '{team.folder / name}'" in Store.open().find(key).reason
+    @pytest.mark.parametrize("name", ["", "answer.so", "record.jsonl"])
+    def test_an_artifact_that_others_may_write_to_is_not_used(self, team: Artifact, key: Key, name: str) -> None:
+        (team.folder / name).chmod(0o777)
+        assert "may be written by users other than its owner" in Store.open().find(key).reason
 
     @pytest.mark.parametrize("name", ["answer.so", "record.jsonl"])
     def test_a_link_out_of_it_is_not_followed(self, team: Artifact, key: Key, tmp_path: Path, name: str) -> None:
         (team.folder / name).rename(tmp_path / name)
         (team.folder / name).symlink_to(tmp_path / name)
-        found = Store.open().find(key)
-        assert found.artifact is None
-        assert f"'{team.folder / name}' is a symbolic link" in found.reason
+        assert "is a symbolic link" in Store.open().find(key).reason
 
     def test_a_link_to_the_shared_cache_is_followed(
         self, team: Artifact, key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -249,18 +189,7 @@ class TestTrust:
         os.chown(team.library, 54321, 54321)
         found = Store.open().find(key)
         assert found.artifact is None
-        assert "belongs to another user (id 54321) than the cache (id 12345)" in found.reason
-
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-    def test_a_folder_that_is_really_read_only_serves(self, team: Artifact, key: Key, tmp_path: Path) -> None:
-        del team
-        for path in (*(tmp_path / "team").rglob("*"), tmp_path / "team"):
-            path.chmod(0o555 if path.is_dir() else 0o444)
-        try:
-            assert Store.open().fetch(key).artifact is not None
-        finally:
-            for path in (tmp_path / "team", *(tmp_path / "team").rglob("*")):
-                path.chmod(0o755)
+        assert "belongs to another user (id 54321)" in found.reason
 
 
 def test_a_module_of_the_team_loads_where_nothing_may_be_compiled(

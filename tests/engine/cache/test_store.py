@@ -6,7 +6,6 @@ import errno
 import logging
 import os
 import shutil
-import signal
 import stat
 import subprocess
 import sys
@@ -17,11 +16,12 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
-from stores import LIBRARY, everything_in, key_of, publish
+from stores import LIBRARY, everything_in, key_of, publish, rewrite
 
 from kjit.engine.cache import limit, locks
 from kjit.engine.cache import store as store_module
-from kjit.engine.cache.artifact import read_artifact, write_record
+from kjit.engine.cache.artifact import read_artifact
+from kjit.engine.cache.staging import spare_name
 from kjit.engine.cache.store import Artifact, Store
 from kjit.engine.key.key import Key
 from kjit.errors import CacheError
@@ -66,28 +66,20 @@ class TestFind:
     def test_an_artifact_lies_under_target_op_and_both_keys(self, store: Store, key: Key) -> None:
         artifact = publish(store, key)
         parts = artifact.library.relative_to(store.root).parts
-        assert parts == (LAYOUT, "cpu", "answer", key.key1, artifact.record["key2"], "answer.so")
+        assert parts == (LAYOUT, "cpu", "answer", key.key1, artifact.summary["key2"], "answer.so")
         assert sorted(path.name for path in artifact.folder.iterdir()) == ["answer.so", "record.jsonl"]
-
-    def test_a_look_up_creates_nothing(self, tmp_path: Path, key: Key) -> None:
-        assert Store.open(tmp_path / "none").find(key).artifact is None
-        assert not (tmp_path / "none").exists()
 
     def test_what_was_never_built_says_so(self, store: Store, key: Key) -> None:
         assert reason_for_a_miss(store, key) == "it was never built here"
 
-    def test_a_miss_names_the_changed_source(self, store: Store, key: Key, spec: Spec) -> None:
-        publish(store, key)
-        Path(spec.cpp_files[0]).write_text("changed")
-        assert reason_for_a_miss(store, key_of(spec)) == "csrc/answer.cpp changed"
-
-    def test_an_op_of_this_name_in_another_project_explains_no_miss(
-        self, store: Store, key: Key, tmp_path: Path, answer_op: WriteOp
+    def test_a_miss_names_the_changed_source_of_this_project(
+        self, store: Store, key: Key, spec: Spec, tmp_path: Path, answer_op: WriteOp
     ) -> None:
         publish(store, key)
         other = answer_op(tmp_path / "another")
-        Path(other.cpp_files[0]).write_text("another")
         assert reason_for_a_miss(store, key_of(other)) == "it was never built here"
+        Path(spec.cpp_files[0]).write_text("changed")
+        assert reason_for_a_miss(store, key_of(spec)) == "csrc/answer.cpp changed"
 
     def test_a_miss_names_the_changed_header(self, store: Store, key: Key, spec: Spec) -> None:
         publish(store, key)
@@ -118,35 +110,12 @@ class TestFind:
         header = Path(specs[0].cpp_files[0]).with_suffix(".h")
         found = [read_artifact(publish(store, key).path) for key in keys]
         assert all(isinstance(each, Artifact) for each in found)
-        assert found[0].record.reads is found[1].record.reads  # type: ignore[union-attr]
+        assert found[0].reads is found[1].reads  # type: ignore[union-attr]
         for text, is_hit in (("#define ANSWER 42\n", True), ("#define ANSWER 43\n", False)) * 2:
             header.write_text(text)
             assert [store.find(key).artifact is not None for key in keys] == [is_hit, is_hit]
 
-    def test_an_edit_between_the_looks_at_two_modules_is_noticed(
-        self, store: Store, tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(manifest, "_SETTLING_NS", 0)
-        specs = [answer_op(tmp_path / "project", "answer", 42, argument) for argument in ("one", "two")]
-        keys = [key_of(spec) for spec in specs]
-        for key in keys:
-            publish(store, key)
-        assert store.find(keys[0]).artifact is not None
-        Path(specs[0].cpp_files[0]).with_suffix(".h").write_text("#define ANSWER 43\n")
-        assert reason_for_a_miss(store, keys[1]) == "csrc/answer.h changed"
-
-    def test_an_artifact_is_found_whatever_headers_the_last_one_of_its_op_had(
-        self, store: Store, tmp_path: Path, answer_op: WriteOp
-    ) -> None:
-        keys = [key_of(answer_op(tmp_path / f"project{number}", "answer", number, str(number))) for number in (1, 2)]
-        artifacts = [publish(store, key) for key in keys]
-        assert artifacts[0].folder.name != artifacts[1].folder.name
-        for key, artifact in zip(keys * 2, artifacts * 2, strict=True):
-            found = store.find(key).artifact
-            assert found is not None
-            assert found.path == artifact.path
-
-    @pytest.mark.parametrize("position", [0, 65_535, 65_536, 199_999])
+    @pytest.mark.parametrize("position", [65_536, 199_999])
     def test_a_long_library_is_checked_to_its_last_byte(self, store: Store, key: Key, position: int) -> None:
         content = bytes(range(250)) * 800
         library = publish(store, key, content).library
@@ -186,10 +155,6 @@ def remove_record(artifact: Artifact) -> None:
     (artifact.folder / "record.jsonl").unlink()
 
 
-def empty_record(artifact: Artifact) -> None:
-    (artifact.folder / "record.jsonl").write_text("")
-
-
 def half_record(artifact: Artifact) -> None:
     text = (artifact.folder / "record.jsonl").read_text()
     (artifact.folder / "record.jsonl").write_text(text[: len(text) // 2])
@@ -199,16 +164,12 @@ def other_json(artifact: Artifact) -> None:
     (artifact.folder / "record.jsonl").write_text("[]")
 
 
-def binary_record(artifact: Artifact) -> None:
-    (artifact.folder / "record.jsonl").write_bytes(b"\xff\x00" * 50)
-
-
 def foreign_record(artifact: Artifact) -> None:
-    write_record(artifact.folder, {**artifact.record, "key1": "0" * 32})
+    rewrite(artifact, 0, "key1", value="0" * 32)
 
 
 def record_without_headers(artifact: Artifact) -> None:
-    write_record(artifact.folder, {**artifact.record, "reads": {}})
+    rewrite(artifact, 1, "headers", value={})
 
 
 @pytest.mark.parametrize(
@@ -218,37 +179,23 @@ def record_without_headers(artifact: Artifact) -> None:
         flip,
         remove_library,
         remove_record,
-        empty_record,
         half_record,
         other_json,
-        binary_record,
         foreign_record,
         record_without_headers,
     ],
 )
-class TestDamage:
-    def test_a_damaged_artifact_is_not_found_and_says_why(
-        self, store: Store, key: Key, damage: Callable[[Artifact], None]
-    ) -> None:
-        damage(publish(store, key))
-        assert reason_for_a_miss(store, key).startswith("the artifact in the cache is damaged: ")
-
-    def test_a_damaged_artifact_is_replaced_by_the_next_build(
-        self, store: Store, key: Key, damage: Callable[[Artifact], None]
-    ) -> None:
-        damage(publish(store, key))
-        publish(store, key)
-        found = store.find(key).artifact
-        assert found is not None
-        assert found.library.read_bytes() == LIBRARY
-
-    def test_a_damaged_artifact_that_was_replaced_goes_with_the_next_build(
-        self, store: Store, key: Key, damage: Callable[[Artifact], None]
-    ) -> None:
-        damage(publish(store, key))
-        publish(store, key)
-        store.sweep()
-        assert list((store.root / LAYOUT / "staging").iterdir()) == []
+def test_a_damaged_artifact_is_not_found_says_why_and_is_replaced_by_the_next_build(
+    store: Store, key: Key, damage: Callable[[Artifact], None]
+) -> None:
+    damage(publish(store, key))
+    assert reason_for_a_miss(store, key).startswith("the artifact in the cache is damaged: ")
+    publish(store, key)
+    found = store.find(key).artifact
+    assert found is not None
+    assert found.library.read_bytes() == LIBRARY
+    store.sweep()
+    assert list((store.root / LAYOUT / "staging").iterdir()) == []
 
 
 class TestFolders:
@@ -271,7 +218,7 @@ class TestFolders:
         (tmp_path / "cache" / "inline").mkdir(mode=0o700)
         (tmp_path / "cache").chmod(0o700)
         (tmp_path / "cache" / inner).chmod(mode)
-        with pytest.raises(CacheError, match=rf"Other users may write(.|\n)*chmod -R go-w {tmp_path / 'cache'}`"):
+        with pytest.raises(CacheError, match=rf"may be written by users(.|\n)*chmod -R go-w {tmp_path / 'cache'}`"):
             Store.open(tmp_path / "cache")
 
     @pytest.mark.parametrize("kind", ["with other files", "for everybody"])
@@ -281,7 +228,7 @@ class TestFolders:
         if kind == "with other files":
             (folder / "notes.txt").touch()
         folder.chmod(0o1777 if kind == "for everybody" else 0o777)
-        with pytest.raises(CacheError, match="Other users may write") as caught:
+        with pytest.raises(CacheError, match="may be written by users other than its owner") as caught:
             Store.open(folder)
         assert caught.value.hint == "set KJIT_CACHE_DIR to a folder of your own"
 
@@ -302,7 +249,7 @@ class TestFolders:
     ) -> None:
         folder = [publish(store, key).folder, *publish(store, key).folder.parents][depth]
         folder.chmod(0o777)
-        with pytest.raises(CacheError, match="Other users may write") as caught:
+        with pytest.raises(CacheError, match="may be written by users other than its owner") as caught:
             store.find(key)
         assert f"'{folder}'" in caught.value.message
         assert f"`chmod -R go-w {store.root}`, or `rm -r {store.root}`" in (caught.value.hint or "")
@@ -422,98 +369,7 @@ def test_a_disk_that_fills_up_during_a_publication_leaves_nothing(
     assert list((store.root / LAYOUT / "staging").iterdir()) == []
 
 
-class TestStaging:
-    def test_a_staging_folder_is_removed_after_the_build(self, store: Store) -> None:
-        with store.writable().staging() as staging:
-            (staging / "deep").mkdir()
-            (staging / "deep" / "file").write_text("x")
-        assert list(staging.parent.iterdir()) == []
-
-    def test_a_staging_folder_is_removed_after_a_failure(self, store: Store) -> None:
-        with pytest.raises(RuntimeError), store.writable().staging() as staging:
-            raise RuntimeError
-        assert list(staging.parent.iterdir()) == []
-
-    def test_the_folder_of_a_killed_process_is_swept_and_that_of_a_live_one_is_not(self, store: Store) -> None:
-        script = """
-import sys
-from kjit.engine.cache.store import Store
-with Store.open().writable().staging() as staging:
-    print(staging, flush=True)
-    sys.stdin.read()
-"""
-        with store.writable().staging() as alive:
-            process = subprocess.Popen(
-                [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            with process:
-                assert process.stdout is not None
-                other = Path(process.stdout.readline().strip())
-                assert store.sweep() == 0
-                assert other.is_dir()
-                process.send_signal(signal.SIGKILL)
-            assert store.sweep() == 1
-            assert not other.exists()
-            assert alive.is_dir()
-
-    def test_builds_that_start_together_leave_nothing(self, store: Store) -> None:
-        store.writable()
-
-        def work() -> None:
-            for _ in range(50):
-                with store.staging() as staging:
-                    assert staging.is_dir()
-
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert list((store.root / LAYOUT / "staging").iterdir()) == []
-
-    def test_a_build_sweeps(self, store: Store) -> None:
-        dead = store.root / LAYOUT / "staging" / ("dead" * 4)
-        with store.writable().staging():
-            pass
-        dead.mkdir()
-        dead.with_suffix(".lock").write_text(os.uname().nodename)
-        with store.staging():
-            assert not dead.exists()
-
-    def test_the_folder_of_another_machine_is_left_alone_for_a_day(self, store: Store) -> None:
-        store.writable()
-        theirs = store.root / LAYOUT / "staging" / ("7e1f" * 4)
-        theirs.mkdir()
-        lock = theirs.with_suffix(".lock")
-        lock.write_text("another-machine")
-        assert store.sweep() == 0
-        assert theirs.is_dir()
-        os.utime(lock, (time.time() - 2 * 86400,) * 2)
-        assert store.sweep() == 1
-        assert not theirs.exists()
-
-
 class TestLock:
-    def test_one_thread_at_a_time_holds_it(self, store: Store, key: Key) -> None:
-        store.writable()
-        inside = 0
-        most = 0
-
-        def work() -> None:
-            nonlocal inside, most
-            with store.lock(key):
-                inside += 1
-                most = max(most, inside)
-                os.sched_yield()
-                inside -= 1
-
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert most == 1
-
     def test_other_keys_do_not_wait(self, store: Store, key: Key, tmp_path: Path, answer_op: WriteOp) -> None:
         other = key_of(answer_op(tmp_path / "project", "other"))
         with store.writable().lock(key), store.lock(other):
@@ -593,24 +449,12 @@ sys.stdin.read()
         waiter.join(30)
         assert entered.is_set()
 
-    def test_a_cache_that_was_removed_is_made_again(self, store: Store, key: Key) -> None:
-        subprocess.run(["rm", "-rf", store.root], check=True)
-        with store.lock(key):
-            pass
-        publish(store, key)
-        assert store.find(key).artifact is not None
-
 
 class TestEntries:
     def test_every_artifact_is_an_entry(self, store: Store, key: Key, tmp_path: Path, answer_op: WriteOp) -> None:
         publish(store, key)
         publish(store, key_of(answer_op(tmp_path / "project", "other")))
         assert [(entry.op, entry.target) for entry in store.entries()] == [("answer", "cpu"), ("other", "cpu")]
-
-    def test_an_entry_knows_its_size(self, store: Store, key: Key) -> None:
-        artifact = publish(store, key)
-        (entry,) = store.entries()
-        assert entry.size == len(LIBRARY) + (artifact.folder / "record.jsonl").stat().st_size
 
     def test_a_healthy_entry_reads_as_its_artifact_and_a_damaged_one_as_the_damage(
         self, store: Store, key: Key
@@ -623,7 +467,7 @@ class TestEntries:
 
     def test_reading_an_entry_compares_the_cryptographic_hash_too(self, store: Store, key: Key) -> None:
         artifact = publish(store, key)
-        write_record(artifact.folder, {**artifact.record, "digest": "0" * 32})
+        rewrite(artifact, 0, "digest", value="0" * 32)
         (entry,) = store.entries()
         assert store.find(key).artifact is not None
         assert store.read(entry) == "the artifact in the cache is damaged: its library was altered"
@@ -651,15 +495,6 @@ class TestEntries:
         (store.root / LAYOUT / "cpu" / "answer").symlink_to(elsewhere)
         assert list(store.entries()) == []
 
-    def test_a_library_that_is_a_link_is_removed_as_a_link(self, store: Store, key: Key, tmp_path: Path) -> None:
-        artifact = publish(store, key)
-        precious = tmp_path / "precious.so"
-        artifact.library.rename(precious)
-        artifact.library.symlink_to(precious)
-        for entry in store.entries():
-            store.remove(entry)
-        assert precious.exists()
-
     def test_the_code_that_modules_share_can_be_removed(self, store: Store) -> None:
         folder = store.writable().root / LAYOUT / "support" / ("0" * 32)
         folder.mkdir(parents=True)
@@ -685,8 +520,7 @@ class TestLinks:
             (outside / name).mkdir()
         (outside / "locks" / f"{key.key1}.lock").write_text("mine")
         (outside / "plain" / "mine.txt").write_text("mine")
-        (outside / "staging" / ("ab" * 8)).mkdir()
-        (outside / "staging" / ("ab" * 8 + ".lock")).write_text(os.uname().nodename)
+        spare_name(outside / "staging").mkdir()
         (outside / "support" / ("0" * 32)).mkdir()
         (outside / "support" / ("0" * 32) / "kjit_host.o").write_text("mine")
         return outside
@@ -757,17 +591,6 @@ class TestLinks:
             store.remove(entry)
         assert everything_in(outside) == before
         assert store.find(key).artifact is None
-
-    def test_folders_that_are_not_of_builds_are_not_swept(self, store: Store, tmp_path: Path) -> None:
-        mine = store.writable().root / LAYOUT / "staging" / "notes"
-        mine.mkdir()
-        os.utime(mine, (0, 0))
-        link = store.root / LAYOUT / "staging" / ("ab" * 8)
-        link.symlink_to(tmp_path)
-        before = everything_in(tmp_path / "project") if (tmp_path / "project").exists() else {}
-        store.sweep()
-        assert mine.is_dir()
-        assert (everything_in(tmp_path / "project") if before else {}) == before
 
     @pytest.mark.parametrize("inner", ["staging", "locks", "cpu"])
     def test_nothing_is_built_or_published_through_a_link(

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shlex
 import shutil
-import signal
 import stat
 import subprocess
-import sys
-import threading
-from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +13,7 @@ import pytest
 from warm import begin
 
 from kjit.engine.compile.compile import Built, compile_variant
-from kjit.engine.compile.support import SupportObject
-from kjit.engine.diagnostics import build_errors
 from kjit.engine.toolchain.locations import kjit_include, tvm_ffi_library
-from kjit.engine.toolchain.programs import find_ninja
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CacheError, CompileError, ToolchainError, UsageError
 from kjit.runtime import LAYOUT
@@ -89,17 +80,21 @@ def needed(library: Path) -> str:
 
 
 class TestCpu:
-    @pytest.fixture
-    def built(self, source: Path, staging: Path) -> Built:
-        return build(Spec("answer", cpp_files=[source]), staging)
-
-    def test_the_library_lies_in_the_staging_folder_under_the_modules_name(self, built: Built, staging: Path) -> None:
+    def test_a_library_has_its_exports_no_path_and_two_segments_and_what_was_read_is_reported(
+        self, source: Path, staging: Path
+    ) -> None:
+        built = build(Spec("answer", cpp_files=[source]), staging)
         assert built.library == staging / "answer.so"
         ctypes.CDLL(str(tvm_ffi_library()))  # modules name it by soname: whoever loads one has it loaded
         assert hasattr(ctypes.CDLL(str(built.library)), "__tvm_ffi_answer")
-
-    def test_only_exports_are_visible_in_it(self, built: Built) -> None:
         assert symbols(built.library) == {"__tvm_ffi_answer"}
+        assert "RPATH" not in needed(built.library) and "RUNPATH" not in needed(built.library)
+        out = subprocess.run(["readelf", "-lW", str(built.library)], capture_output=True, text=True, check=True)
+        assert [line.split()[0] for line in out.stdout.splitlines() if "LOAD" in line] == ["LOAD", "LOAD"]
+        assert "GNU_RELRO" not in out.stdout
+        # Those of the code that all modules share, too.
+        assert {source, source.parent / "answer.h", kjit_include() / "kjit" / "utils.cpp"} <= read_by(built)
+        assert all(path.is_absolute() for path in read_by(built))
 
     def test_it_holds_what_its_exports_reach_and_keeps_the_names(self, source: Path, staging: Path) -> None:
         source.write_text("#include <cstdint>\nint64_t kept_name() { return 42; }\n")
@@ -119,20 +114,6 @@ class TestCpu:
         )
         with pytest.raises(CompileError, match=r"undefined symbol: other\(int\)"):
             build(Spec("answer", cpp_files=[source], cpp_wrappers=[("answer", "::answer")]), staging)
-
-    def test_it_is_mapped_in_two_segments(self, built: Built) -> None:
-        out = subprocess.run(["readelf", "-lW", str(built.library)], capture_output=True, text=True, check=True)
-        assert [line.split()[0] for line in out.stdout.splitlines() if "LOAD" in line] == ["LOAD", "LOAD"]
-        assert "GNU_RELRO" not in out.stdout
-
-    def test_every_file_that_was_read_is_reported(self, built: Built, source: Path) -> None:
-        assert {source, source.parent / "answer.h"} <= read_by(built)
-        assert any(path.name == "c_api.h" for path in read_by(built))
-        assert all(path.is_absolute() for path in read_by(built))
-
-    def test_no_path_is_stored_in_it(self, built: Built) -> None:
-        assert "RPATH" not in needed(built.library)
-        assert "RUNPATH" not in needed(built.library)
 
     def test_nothing_is_left_in_the_temporary_folder(
         self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -213,11 +194,7 @@ class TestCuda:
         assert (kernel.kernel, kernel.arch, kernel.shared) == ("fill", "sm_90a", 128)
         assert kernel.registers > 0
         assert built.warnings == ""
-
-    def test_it_needs_the_runtime_by_soname(self, tmp_path: Path, staging: Path) -> None:
-        (tmp_path / "fill.cuh").write_text(KERNEL.replace("void launch", 'extern "C" void __tvm_ffi_launch'))
-        library = build(Spec("fill", cuda_files=[tmp_path / "fill.cuh"]), staging, "8.0").library
-        assert "[libcudart.so." in needed(library)
+        assert "[libcudart.so." in needed(built.library)
 
     def test_cuda_and_cpp_sources_make_one_module(self, source: Path, tmp_path: Path, staging: Path) -> None:
         (tmp_path / "fill.cuh").write_text(KERNEL)
@@ -229,7 +206,7 @@ class TestCuda:
 
     @pytest.mark.parametrize(
         ("type_name", "header"),
-        [("fp8_e5m2_t", "cuda_fp8.h"), ("bf16x2_t", "cuda_bf16.h"), ("fp16_t", "cuda_fp16.h"), ("float", None)],
+        [("bf16x2_t", "cuda_bf16.h"), ("float", None)],
     )
     def test_the_types_that_an_export_names_are_defined_and_no_others(
         self, type_name: str, header: str | None, tmp_path: Path, staging: Path
@@ -242,17 +219,6 @@ class TestCuda:
         read = known & {path.name for path in read_by(build(spec, staging, "8.0"))}
         assert (header in read) if header else not read
         assert "cuda_bf16.h" not in read or header != "cuda_fp16.h"
-
-    def test_a_source_that_chooses_light_types_needs_no_definition(self, tmp_path: Path, staging: Path) -> None:
-        (tmp_path / "size.cuh").write_text(
-            "#define KJIT_LIGHT_TYPES\n#include <kjit/device.cuh>\n"
-            "__global__ void fill(kjit::fp8_e4m3_t* p) { p[0] = p[1] * 2.0f; }\n"
-            "namespace kjit { template <typename T> int size() { return sizeof(T); } }\n"
-        )
-        exports = [("size", "size<bf16_t>"), ("size8", "size<fp8_e4m3_t>")]
-        spec = Spec("size", cuda_files=[tmp_path / "size.cuh"], cuda_wrappers=exports)
-        read = {path.name for path in read_by(build(spec, staging, "8.0"))}
-        assert not {"cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h"} & read
 
 
 class TestSupport:
@@ -279,11 +245,6 @@ class TestSupport:
         assert (len(first.commands), len(second.commands)) == (3, 2)
         assert list(empty_cache.glob(f"{LAYOUT}/support/*/kjit_host.o"))
 
-    def test_its_files_count_as_read_by_every_build(self, source: Path, staging: Path) -> None:
-        for _ in range(2):
-            built = build(Spec("answer", cpp_files=[source]), staging)
-            assert kjit_include() / "kjit" / "utils.cpp" in read_by(built)
-
     def test_it_is_kept_where_the_first_build_fails(self, source: Path, staging: Path, empty_cache: Path) -> None:
         (source.parent / "answer.h").write_text("#define ANSWER oops\n")
         with pytest.raises(CompileError, match="'oops'"):
@@ -300,7 +261,7 @@ class TestSupport:
         build(Spec("answer", cpp_files=[source]), staging)
         assert kept.read_bytes() == whole
 
-    @pytest.mark.parametrize("name", ["", "kjit_host.o", "kjit_host.o.d"])
+    @pytest.mark.parametrize("name", ["", "kjit_host.o"])
     def test_one_that_others_may_write_to_is_compiled_again_and_replaced(
         self, source: Path, staging: Path, kept_cache: Path, name: str
     ) -> None:
@@ -310,32 +271,14 @@ class TestSupport:
         assert not any(path.stat().st_mode & 0o022 for path in (folder, *folder.iterdir()))
         assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 2
 
-    @pytest.mark.parametrize("inner", ["", LAYOUT, f"{LAYOUT}/support"])
+    @pytest.mark.parametrize("inner", ["", f"{LAYOUT}/support"])
     def test_where_others_may_put_one_nothing_is_linked(
         self, source: Path, staging: Path, kept_cache: Path, inner: str
     ) -> None:
         (kept_cache / inner).chmod(0o777)
-        with pytest.raises(CacheError, match="Other users may write") as caught:
+        with pytest.raises(CacheError, match="may be written by users other than its owner") as caught:
             build(Spec("answer", cpp_files=[source]), staging)
         assert f"`chmod -R go-w {kept_cache}`" in (caught.value.hint or "")
-
-    def test_one_that_another_process_kept_meanwhile_stays(
-        self, source: Path, staging: Path, kept_cache: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (kept,) = kept_cache.glob(f"{LAYOUT}/support/*/kjit_host.o")
-        opened = kept.stat()
-        monkeypatch.setattr(SupportObject, "fetch", lambda *_: False)  # when this build began, it was not there yet
-        assert len(build(Spec("answer", cpp_files=[source]), staging).commands) == 3
-        assert os.path.samestat(kept.stat(), opened)
-        assert list(kept_cache.glob(f"{LAYOUT}/support/*")) == [kept.parent]  # and nothing beside it
-
-    @pytest.mark.usefixtures("small_support")
-    def test_a_cache_that_cannot_be_written_is_no_error(
-        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "file").touch()
-        monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "file" / "cache"))
-        assert build(Spec("answer", cpp_files=[source]), staging).library.is_file()
 
 
 class TestFailures:
@@ -352,19 +295,6 @@ class TestFailures:
             build(Spec("bad", cpp_files=[tmp_path / "bad.cpp"]), staging)
         again = subprocess.run(["sh", "-c", caught.value.command], capture_output=True, text=True, check=False)
         assert "undefined reference to `other'" in again.stderr
-
-    def test_ninja_is_given_no_option_that_an_old_one_does_not_know(
-        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        old = tmp_path / "ninja"
-        old.write_text(
-            '#!/bin/sh\nfor option in "$@"; do\n'
-            'case "$option" in -j*);; *) echo "ninja: unrecognized option"; exit 1;; esac\n'
-            f'done\nexec {shlex.quote(str(find_ninja()))} "$@"\n'
-        )
-        old.chmod(0o755)
-        monkeypatch.setattr("kjit.engine.compile.ninja.find_ninja", lambda: old)
-        assert build(Spec("answer", cpp_files=[source]), staging).library.exists()
 
     def fake_compiler(self, folder: Path, body: str) -> Toolchain:
         """The CPU toolchain with a shell script in the compiler's place."""
@@ -390,124 +320,8 @@ class TestFailures:
         assert caught.value.message.startswith(f"No space is left on the disk to compile in '{staging}")
         assert f"(or in '{tmp_path / 'other'}', where compilers keep temporary files)" in caught.value.message
 
-    def test_a_full_disk_is_a_guess_if_a_tool_fails_without_a_reason_and_the_disk_is_nearly_full(
-        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        toolchain = self.fake_compiler(tmp_path, "echo 'collect2: error: ld returned 1 exit status'; exit 1")
-        assert "does not compile" in str(self.fail(toolchain, source, staging).value)
-        monkeypatch.setattr(build_errors, "_LITTLE_ROOM", 1 << 60)
-        message = str(self.fail(toolchain, source, staging).value)
-        assert message.startswith("The compiler failed without saying why. The disk of ")
-        assert "which is probably too little to compile" in message
-
-    def test_a_tool_that_says_why_it_fails_is_believed(
-        self, source: Path, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(build_errors, "_LITTLE_ROOM", 1 << 60)
-        words = "x.cpp:1:1: fatal error: y.h: No such file or directory\nfatal   : Could not open input file x"
-        caught = self.fail(self.fake_compiler(tmp_path, f"echo '{words}'; exit 1"), source, staging)
-        assert "y.h: No such file" in str(caught.value)
-
-    def test_a_linker_that_makes_nothing_is_an_error_and_no_module(
-        self, source: Path, staging: Path, tmp_path: Path
-    ) -> None:
-        link = 'case "$*" in *-shared*) exit 0;; esac; exec c++ "$@"'
-        caught = self.fail(self.fake_compiler(tmp_path, link), source, staging)
-        assert "The linker made no library" in str(caught.value)
-
-    def test_a_full_disk_is_noticed_while_the_unit_is_written(
-        self, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def write(*_: object, **__: object) -> int:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(Path, "write_text", write)
-        with pytest.raises(CacheError, match="No space is left on the disk"):
-            build(Spec("answer", cpp_files=[source]), staging)
-
     def test_a_compiler_that_dies_without_a_word_is_no_riddle(
         self, source: Path, staging: Path, tmp_path: Path
     ) -> None:
         caught = self.fail(self.fake_compiler(tmp_path, "kill -9 $$"), source, staging)
         assert "ended without a message, as it does when the system kills it" in str(caught.value)
-
-    def test_an_output_of_an_earlier_build_is_never_taken_for_this_one(self, source: Path, staging: Path) -> None:
-        build(Spec("answer", cpp_files=[source]), staging)
-        source.write_text("int f() { return oops; }\n")
-        with pytest.raises(CompileError):
-            build(Spec("answer", cpp_files=[source]), staging)
-        assert not (staging / "answer.so").exists()
-
-
-SLOW = """
-import os, signal, sys
-if "kjit_host.o" in sys.argv:
-    os.execvp("c++", ["c++", *sys.argv[1:]])
-with open({pipe!r}, "w") as pipe:
-    pipe.write(str(os.getpid()))
-signal.pause()
-"""
-
-
-class TestInterrupts:
-    @pytest.fixture
-    def slow(self, tmp_path: Path) -> Path:
-        """A compiler that tells its process id through a named pipe and then waits."""
-        os.mkfifo(tmp_path / "pipe")
-        started = shlex.join([sys.executable, "-S", "-c", SLOW.format(pipe=str(tmp_path / "pipe"))])
-        program = tmp_path / "slow-c++"
-        program.write_text(f'#!/bin/sh\nexec {started} "$@"\n')
-        program.chmod(0o755)
-        return program
-
-    def start(self, slow: Path, source: Path, staging: Path, cancel: threading.Event) -> list[BaseException]:
-        real = Toolchain.for_target(Target.cpu())
-        toolchain = replace(real, cxx=replace(real.cxx, path=slow))
-        raised: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                variant = Variant(Spec("answer", cpp_files=[source]), Target.cpu())
-                compile_variant(variant, toolchain, staging, cancel=cancel)
-            except BaseException as error:  # noqa: BLE001 (handed to the test)
-                raised.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            pid = int((slow.parent / "pipe").read_text())
-            os.kill(pid, 0)
-        finally:
-            cancel.set()
-            thread.join()
-        with pytest.raises(ProcessLookupError):
-            wait_until_gone(pid)
-        return raised
-
-    def test_a_cancelled_build_leaves_no_process(self, slow: Path, source: Path, staging: Path) -> None:
-        raised = self.start(slow, source, staging, threading.Event())
-        assert [type(error) for error in raised] == [CancelledError]
-
-    def test_an_interrupted_build_leaves_no_process(
-        self, slow: Path, source: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        interrupt = threading.Event()
-        monkeypatch.setattr(interrupt, "is_set", lambda: threading.Event.is_set(interrupt) and self.raise_interrupt())
-        raised = self.start(slow, source, staging, interrupt)
-        assert [type(error) for error in raised] == [KeyboardInterrupt]
-
-    @staticmethod
-    def raise_interrupt() -> bool:
-        raise KeyboardInterrupt
-
-
-def wait_until_gone(pid: int) -> None:
-    """Raise ProcessLookupError once the process has ended; a killed one may still be waited for by its parent."""
-    while True:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            raise ProcessLookupError from None
-        if state == "Z":
-            raise ProcessLookupError
-        os.kill(pid, signal.SIGCONT)

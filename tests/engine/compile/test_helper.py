@@ -73,8 +73,8 @@ def test_a_unit_is_the_same_with_precompiled_headers(nvrtc: Nvrtc, tmp_path: Pat
     assert status == 0
     plain = (tmp_path / "op.cubin").read_bytes()
     variables = start_helper.variables(nvrtc)
-    gone = {"TMPDIR": str(tmp_path / "gone")}  # of the build that has ended, when they are precompiled
-    assert run(words, tmp_path, {**variables, **gone})[0] == 0
+    wait_until(Path(variables[VARIABLE]).exists, "there is no helper")
+    assert run(words, tmp_path, variables)[0] == 0
     wait_until(lambda: bool(list(folder().glob("*/headers.pch"))), "no headers are precompiled")
     (tmp_path / "op.cubin").unlink()
     again, said_again = run(words, tmp_path, variables)
@@ -93,8 +93,9 @@ def test_a_mistake_has_the_same_words(nvrtc: Nvrtc, tmp_path: Path) -> None:
 
 
 def test_a_process_has_one_helper_which_works_where_and_as_its_command_would(tmp_path: Path) -> None:
-    words = [*command_of("kernels_object"), "no.o", "no.s", ""]
+    words = [*command_of("kernels_object"), "g++", "no.o", "no.s", ""]
     variables = start_helper.variables(NONE)
+    wait_until(Path(variables[VARIABLE]).exists, "there is no helper")
     assert start_helper.variables(NONE) == variables
     status, said = run(words, tmp_path, variables)
     assert status == 1
@@ -128,29 +129,22 @@ def test_it_is_replaced_if_nvrtc_has_changed() -> None:
     assert has_ended(before)
 
 
-def test_a_killed_command_ends_it_and_what_it_does(nvrtc: Nvrtc, tmp_path: Path) -> None:
+def test_its_end_is_that_of_what_it_does(nvrtc: Nvrtc, tmp_path: Path) -> None:
     kernels = "".join(
         f"__attribute__((global)) void f{i}(float* p) {{ for (int j = 0; j < 99; ++j) p[j] += {i} * p[j * j]; }}\n"
         for i in range(2000)
     )
     words = command(nvrtc, tmp_path, f'# 1 "op.cu"\n{kernels}')
-    process = subprocess.Popen(words, cwd=tmp_path, env={**os.environ, **start_helper.variables(nvrtc)})
-    helper = pid()
-    children = Path(f"/proc/{helper}/task/{helper}/children")
+    variables = start_helper.variables(nvrtc)
+    wait_until(Path(variables[VARIABLE]).exists, "there is no helper")
+    process = subprocess.Popen(words, cwd=tmp_path, env={**os.environ, **variables})
+    children = Path(f"/proc/{pid()}/task/{pid()}/children")
     wait_until(lambda: bool(children.read_text()), "it does not work")
     fork = int(children.read_text())
     process.kill()
     process.wait()
-    wait_until(lambda: has_ended(helper) and has_ended(fork), "it goes on")
-
-
-def test_a_long_path_for_temporary_files_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket's path has at most about a hundred characters."""
-    long = tmp_path / ("long" * 30)
-    long.mkdir()
-    monkeypatch.setenv("TMPDIR", str(long))
-    assert start_helper.variables(NONE) == {}
-    assert list(long.iterdir()) == []
+    start_helper.end()
+    wait_until(lambda: has_ended(fork), "it goes on")
 
 
 _FORKS = """

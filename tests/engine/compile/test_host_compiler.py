@@ -12,7 +12,11 @@ from kjit.engine.compile.host_compiler import main
 @pytest.mark.parametrize(
     ("code", "folders", "message"),
     [
-        ("__attribute__((managed)) int count;", "", "error: for nvcc: only nvcc registers __managed__ variables"),
+        (
+            "__attribute__((managed)) int n;",
+            "",
+            "/op/a.cu:4: error: for nvcc: only nvcc registers __managed__ variables",
+        ),
         ("void f() { 3<<<1, 2>>>(); }", "", "/op/a.cu:4: error: for nvcc: only nvcc understands this launch"),
         ("int count;", "/cuda/", "error: for nvcc: it includes <fstream>, which is neither kjit's nor CUDA's"),
     ],

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from kjit.engine.compile.kind import HEADERS, foreign, foreign_in, lacking, name_of, refusal
+from kjit.engine.compile.kind import HEADERS, foreign, lacking, name_of, refusal
 
 FOLDERS = ["/kjit/include/", "/cuda/include/"]
 
@@ -84,54 +82,12 @@ def test_the_name_of_a_librarys_header(file: str, name: str) -> None:
     assert name_of(file) == name
 
 
-class TestForeignIn:
-    @pytest.fixture
-    def project(self, tmp_path: Path) -> Path:
-        for name in ("op", "own/lib", "cuda/cub"):
-            (tmp_path / name).mkdir(parents=True)
-        (tmp_path / "cuda" / "cub" / "cub.cuh").write_text("#include <fstream>\n")
-        (tmp_path / "own" / "lib" / "b.h").write_text("#include <array>\n")
-        (tmp_path / "op" / "a.h").write_text('#pragma once\n#include "a.h"\n#include <lib/b.h>\n')
-        return tmp_path
-
-    def found(self, project: Path, text: str) -> str:
-        source = project / "op" / "op.cu"
-        source.write_text(text)
-        return foreign_in([str(source)], [f"{project}/cuda/"], [f"{project}/own"])
-
-    @pytest.mark.parametrize(
-        ("text", "name"),
-        [
-            ("#include <array>\n#include <cub/cub.cuh>\n", ""),
-            ('#include "a.h"\n', ""),
-            ("  #  include   <fstream>  // files\n", "fstream"),
-            ("#if 0\n#include <fstream>\n#endif\n", "fstream"),
-            ('#include "missing.h"\n', "missing.h"),
-            ("// #include <fstream>\n#include MACRO\n", ""),
-        ],
-    )
-    def test_a_source_names_it(self, project: Path, text: str, name: str) -> None:
-        assert self.found(project, text) == name
-
-    def test_a_header_of_the_project_names_it(self, project: Path) -> None:
-        (project / "own" / "lib" / "b.h").write_text("#include <map>\n")
-        assert self.found(project, '#include "a.h"\n') == "map"
-
-    def test_a_source_that_is_not_there_is_left_to_the_preprocessor(self, project: Path) -> None:
-        assert foreign_in([str(project / "none.cu")], [], []) == ""
-
-
 class TestLacking:
     @pytest.mark.parametrize(
         ("code", "reason"),
         [
-            ("__attribute__((managed)) int n;", "only nvcc registers __managed__ variables"),
             ("cudaMemcpyToSymbol(n, &x, 4);", "only nvcc registers the symbols that cudaMemcpyToSymbol takes"),
             ("cudaGetSymbolAddress<int>(&p, n);", "only nvcc registers the symbols that cudaGetSymbolAddress takes"),
-            (
-                "f([] __attribute__((host)) __attribute__((device)) (int i) { });",
-                "only nvcc compiles __device__ lambdas",
-            ),
             ("x = __builtin_constant_p(y);", "NVRTC does not know __builtin_constant_p"),
             ("typedef float v4 __attribute__((vector_size(16)));", "NVRTC does not know vector_size"),
             ("_Float16 x;", "NVRTC does not know _Float16"),

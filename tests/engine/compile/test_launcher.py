@@ -16,7 +16,6 @@ import pytest
 
 from kjit.engine.compile import plan as plan_module
 from kjit.engine.compile.compile import Built, compile_variant
-from kjit.engine.key.key import Key
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.spec import Spec, Target, Variant
@@ -65,28 +64,6 @@ class TestAnyLauncher:
         assert not built.commands[-1].startswith(str(launcher))
         assert "-shared" in built.commands[-1]
         assert len((tmp_path / "launched").read_text().splitlines()) == len(compiles) >= 1
-
-    def test_no_more_units_are_compiled_at_once_than_jobs_allow(
-        self, launch: Callable[[str], Path], tmp_path: Path
-    ) -> None:
-        units = [tmp_path / f"unit{n}.cpp" for n in range(4)]
-        for unit in units:
-            unit.write_text(f"int {unit.stem};\n")
-        log = tmp_path / "log"
-        launch(f'case "$*" in *unit*) echo begin >>{log};; esac; "$@"; case "$*" in *unit*) echo end >>{log};; esac')
-        (tmp_path / "staging").mkdir()
-        variant = Variant(Spec("op", cpp_files=units), CPU)
-        compile_variant(variant, Toolchain.for_target(CPU), tmp_path / "staging", jobs=1)
-        assert log.read_text().split() == ["begin", "end"] * 4
-
-    def test_it_is_no_part_of_the_key(
-        self, launch: Callable[[str], Path], tmp_path: Path, answer_op: WriteOp, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        variant = Variant(answer_op(tmp_path / "project"), CPU)
-        launch('exec "$@"')
-        with_launcher = Key.of(variant, Toolchain.for_target(CPU)).key1
-        monkeypatch.delenv("KJIT_COMPILER_LAUNCHER")
-        assert Key.of(variant, Toolchain.for_target(CPU)).key1 == with_launcher
 
     def test_one_that_loses_the_list_of_headers_is_refused(
         self, launch: Callable[[str], Path], tmp_path: Path, answer_op: WriteOp
@@ -166,6 +143,7 @@ class TestSccache:
         assert again.library.read_bytes() == first.library.read_bytes()
         assert set(again.headers) == set(first.headers) >= {str(tmp_path / "project" / "csrc" / "answer.h")}
 
+    @pytest.mark.nightly
     @pytest.mark.nvcc
     def test_a_cuda_build_in_another_cache_is_served_by_it_with_what_ptxas_said(
         self, sccache: Sccache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

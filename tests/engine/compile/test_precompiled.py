@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kjit.engine.compile import host_compiler
-from kjit.engine.compile.precompiled import Headers, own_code
+from kjit.engine.compile import host_compiler, precompiled
+from kjit.engine.compile.precompiled import find, own_code
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.errors import ToolchainError
 
@@ -45,26 +45,28 @@ def compiler() -> tuple[str, ...]:
     return (str(cxx.path), "-std=c++20", "-O3", "-fPIC")
 
 
-@pytest.fixture
-def headers(tmp_path: Path) -> Headers:
-    folder = tmp_path / "headers"
-    folder.mkdir()
-    return Headers(str(folder))
+@pytest.fixture(autouse=True)
+def _in_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process as a fork of a helper."""
+    (tmp_path / "headers").mkdir()
+    monkeypatch.setattr(precompiled, "folder", str(tmp_path / "headers"))
+    monkeypatch.setattr(precompiled, "wanted", None)
 
 
-def precompile(headers: Headers, flags: tuple[str, ...], unit: str = UNIT) -> None:
-    assert headers.find(flags, unit) is None
-    headers.make(host_compiler.precompile)
+def precompile(flags: tuple[str, ...], unit: str = UNIT) -> None:
+    assert find(flags, unit) is None
+    if precompiled.wanted is not None:
+        precompiled.make(host_compiler.precompile)
 
 
-def compile_unit(folder: Path, flags: tuple[str, ...], unit: str, headers: Headers | None) -> tuple[int, str]:
+def compile_unit(folder: Path, flags: tuple[str, ...], unit: str) -> tuple[int, str]:
     """The status, and what the compiler says; the object is `unit.o`."""
     (folder / "unit.ii").write_text(unit)
     tail = ("-x", "c++-cpp-output", "-c", str(folder / "cut.ii"), "-o", str(folder / "unit.o"))
     words = [str(folder / "unit.ii"), str(folder / "cut.ii"), str(folder / "unit.o"), "", *flags, *tail]
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        status = host_compiler.main(words, log, headers)
+        status = host_compiler.main(words, log)
     finally:
         os.close(log)
     return status, (folder / "log").read_text()
@@ -104,60 +106,53 @@ static_assert(
     assert unit[own_code(unit) :].startswith('# 3 "op.cu" 3\nstatic_assert(\n# 3')
 
 
-def test_machine_code_is_the_same_with_precompiled_headers(headers: Headers, tmp_path: Path) -> None:
+def test_machine_code_is_the_same_with_precompiled_headers(tmp_path: Path) -> None:
     flags = compiler()
-    assert compile_unit(tmp_path, flags, UNIT, headers) == (0, "")
+    assert compile_unit(tmp_path, flags, UNIT) == (0, "")
     plain = machine_code(tmp_path / "unit.o")
-    precompile(headers, flags)
+    precompile(flags)
     edited = UNIT.replace("+ other()", "+ 2 * other()")
     for unit in (UNIT, edited):
-        assert compile_unit(tmp_path, flags, unit, headers) == (0, "")
+        assert compile_unit(tmp_path, flags, unit) == (0, "")
         assert "pch_preprocess" in (tmp_path / "cut.ii").read_text()
         assert (machine_code(tmp_path / "unit.o") == plain) == (unit is UNIT)
 
 
-def test_an_error_has_the_same_words_and_the_headers_stay(headers: Headers, tmp_path: Path) -> None:
-    flags = compiler()
-    precompile(headers, flags)
-    wrong = UNIT.replace("+ other()", "+ others()")
-    status, said = compile_unit(tmp_path, flags, wrong, headers)
-    assert (status, said) == compile_unit(tmp_path, flags, wrong, None)
-    assert "op.cuh:3" in said
-    assert headers.find(flags, UNIT) is not None
-
-
-def test_a_warning_is_reported(headers: Headers, tmp_path: Path) -> None:
+def test_mistakes_and_warnings_are_reported_and_the_headers_stay(tmp_path: Path) -> None:
     flags = (*compiler(), "-Wall")
-    precompile(headers, flags)
-    _, said = compile_unit(tmp_path, flags, UNIT.replace("return lib", "int unused; return lib"), headers)
+    precompile(flags)
+    status, said = compile_unit(tmp_path, flags, UNIT.replace("+ other()", "+ others()"))
+    assert status != 0 and "op.cuh:3" in said
+    _, said = compile_unit(tmp_path, flags, UNIT.replace("return lib", "int unused; return lib"))
     assert "pch_preprocess" in (tmp_path / "cut.ii").read_text()
     assert "unused variable" in said
 
 
 @pytest.mark.parametrize("what", ["another header", "another flag", "less than it takes", "what warns"])
-def test_there_are_none_for(what: str, headers: Headers) -> None:
+def test_there_are_none_for(what: str) -> None:
     flags = compiler()
     short, warns = UNIT.replace(HEADER, "\n"), UNIT.replace(HEADER, f"{HEADER}#warning old\n")
     unit = short if what.startswith("less") else warns if what == "what warns" else UNIT
-    precompile(headers, flags, unit)
+    precompile(flags, unit)
     if what == "another header":
         unit = UNIT.replace("{ return 5; }", "{ return 6; }")
-    assert headers.find((*flags, "-g") if what == "another flag" else flags, unit) is None
+    assert find((*flags, "-g") if what == "another flag" else flags, unit) is None
 
 
-def test_what_the_compiler_does_not_take_is_compiled_without(headers: Headers, tmp_path: Path) -> None:
+def test_what_the_compiler_does_not_take_is_compiled_without(tmp_path: Path) -> None:
     flags = compiler()
-    precompile(headers, flags)
+    precompile(flags)
     (file,) = (tmp_path / "headers").glob("*/headers.pch")
     file.write_bytes(b"no header")
-    assert compile_unit(tmp_path, flags, UNIT, headers) == (0, "")
+    assert compile_unit(tmp_path, flags, UNIT) == (0, "")
     assert "pch_preprocess" not in (tmp_path / "cut.ii").read_text()
 
 
-def test_a_few_are_kept(headers: Headers, tmp_path: Path) -> None:
+def test_a_few_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precompiled, "_MOST", 2)
     flags = compiler()
-    for number in range(8):
-        precompile(headers, (*flags, f"-DNUMBER={number}"), UNIT)
-    assert len(list((tmp_path / "headers").iterdir())) == 6
-    assert headers.find((*flags, "-DNUMBER=7"), UNIT) is not None
-    assert headers.find((*flags, "-DNUMBER=0"), UNIT) is None
+    for number in range(3):
+        precompile((*flags, f"-DNUMBER={number}"))
+    assert len(list((tmp_path / "headers").iterdir())) == 2
+    assert find((*flags, "-DNUMBER=2"), UNIT) is not None
+    assert find((*flags, "-DNUMBER=0"), UNIT) is None

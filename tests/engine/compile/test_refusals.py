@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.compile.refusals import refuse_unfit
+from kjit.engine.toolchain.cuda import CudaHeaders, CudaToolkit
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.engine.toolchain.unit_compilers import NvccUnits, SimulatedUnits
 from kjit.errors import UsageError
 from kjit.spec import Spec, Target, Variant
 
@@ -33,7 +35,11 @@ def refusal(
     side = "cpp" if target.kind == "cpu" else "cuda"
     sources = {f"{side}_files": ["/op/scale.cuh"]}
     spec = Spec("scale", **{**sources, **fields})  # type: ignore[arg-type]
-    toolchain = replace(host, variables=tuple((variables or {}).items()))
+    home = Path("/cuda")
+    nvcc = CudaToolkit(home, replace(host.cxx, family="nvcc"), "PATH", (), home, home, ())
+    compilers = {CPU: None, SIM: SimulatedUnits(CudaHeaders(home, (), "PATH", ()))}
+    gpu = compilers.get(target, NvccUnits(nvcc))
+    toolchain = replace(host, gpu=gpu, variables=tuple((variables or {}).items()))
     try:
         refuse_unfit(Variant(spec, target), toolchain)
     except UsageError as error:
@@ -228,42 +234,3 @@ class TestKernels:
     )
     def test_a_function_is_none(self, host: Toolchain, tmp_path: Path, text: str, symbol: str) -> None:
         assert self.kernel(host, tmp_path, text, symbol) is None
-
-
-class TestUnknown:
-    """Options that nvcc rejects are rejected for the simulator, too."""
-
-    @pytest.mark.parametrize(
-        ("word", "meant"),
-        [
-            ("--use_fast_maths", "--use_fast_math"),
-            ("--use-fast-math", "--use_fast_math"),
-            ("-expt-relaxed-constexp", "-expt-relaxed-constexpr"),
-            ("-Wall", "-Xcompiler=-Wall"),
-            ("-march=native", "-Xcompiler=-march=native"),
-            ("-device-debug", "--device-debug"),
-            ("-nonsense", None),
-        ],
-    )
-    def test_one_is_reported_with_the_likely_one(self, host: Toolchain, word: str, meant: str | None) -> None:
-        error = refusal(host, SIM, extra_cuda_cflags=[word])
-        assert error is not None
-        assert error.message == f"nvcc has no option '{word}' (extra_cuda_cflags)" + (
-            f"; did you mean '{meant}'?" if meant else "."
-        )
-
-    @pytest.mark.parametrize(
-        "words",
-        [
-            ["--use_fast_math", "-lineinfo", "-O3", "-G", "-t2", "-fmad=false", "--ftz=true", "-split-compile", "4"],
-            ["-Xcompiler", "-Wall", "-Xptxas=-v", "-Xcudafe", "--diag_suppress=177", "-DX=--y", "-I-strange", "a.cu"],
-            ["-gencode", "arch=compute_80,code=sm_80", "--expt-extended-lambda", "-std=c++20", "-diag-suppress", "1"],
-            ["-Wall", "-forward-unknown-to-host-compiler"],
-        ],
-    )
-    def test_what_nvcc_knows_is_not(self, host: Toolchain, words: list[str]) -> None:
-        assert refusal(host, SIM, extra_cuda_cflags=words) is None
-
-    def test_it_is_found_in_a_file_of_options(self, host: Toolchain, tmp_path: Path) -> None:
-        (tmp_path / "options").write_text("-O3 --use_fast_maths\n")
-        assert refusal(host, SIM, extra_cuda_cflags=["-optf", str(tmp_path / "options")]) is not None

@@ -112,40 +112,32 @@ def edit(spec: Spec, old: str, new: str, name: str = "op.cuh") -> None:
     path.write_text(text.replace(old, new))
 
 
-@pytest.mark.usefixtures("cache_dir")
-def test_launches_and_shared_memory_of_every_form_run(op: Spec) -> None:
+def test_launches_and_shared_memory_of_every_form_run_and_a_changed_header_is_noticed(
+    op: Spec, cache_dir: Path
+) -> None:
     x = torch.arange(8.0)
-    load_variant(Variant(op, SIM)).run(x)
+    variant = Variant(op, SIM)
+    load_variant(variant).run(x)
     assert x.tolist() == [5, 5, 4, 3, 7, 7, 7, 7]
-
-
-def test_the_second_time_it_is_a_hit_and_a_changed_header_is_noticed(op: Spec, cache_dir: Path) -> None:
-    first = ensure_built(Variant(op, SIM))
-    assert ensure_built(Variant(op, SIM)).folder == first.folder
-    assert [entry.target for entry in Store.open(cache_dir).entries()] == ["sim"]
+    (entry,) = Store.open(cache_dir).entries()
+    assert (entry.target, ensure_built(variant).folder) == ("sim", Path(entry.path))
     edit(op, "= value", "= value + 1", "own.cuh")
-    found = Store.open(cache_dir).find(Key.of(Variant(op, SIM), Toolchain.for_target(SIM)))
+    found = Store.open(cache_dir).find(Key.of(variant, Toolchain.for_target(SIM)))
     assert found.reason == "csrc/own.cuh changed"
 
 
-def test_the_simulator_and_the_rewriter_are_recorded(op: Spec, tmp_path: Path) -> None:
-    staging = tmp_path / "staging"
-    staging.mkdir()
-    built = compile_variant(Variant(op, SIM), Toolchain.for_target(SIM), staging)
-    names = {*built.headers, *built.others}
-    kjit = kjit_include().parent
-    assert f"{kjit_include()}/kjit_sim/sim.h" in names
-    assert set(map(str, (kjit / "engine" / "compile" / "rewrite").glob("*.py"))) <= names
-    assert any(name.startswith(f"{kjit}/csrc/sim/") for name in names)
-    assert str(Path(op.cuda_files[0]).with_name("own.cuh")) in names
-
-
-def test_text_is_printed_by_the_simulator_and_not_by_puts(op: Spec, tmp_path: Path) -> None:
+def test_what_a_build_read_is_reported_and_puts_is_not_called(op: Spec, tmp_path: Path) -> None:
+    """Text is printed by the simulator."""
     edit(op, "  __syncthreads();\n  x[threadIdx.x] = tile", '  printf("text\\n");\n  x[threadIdx.x] = tile')
     staging = tmp_path / "staging"
     staging.mkdir()
     built = compile_variant(Variant(op, SIM), Toolchain.for_target(SIM), staging)
     assert b"\0puts\0" not in built.library.read_bytes()
+    names = {*built.headers, *built.others}
+    kjit = kjit_include().parent
+    assert {f"{kjit_include()}/kjit_sim/sim.h", str(Path(op.cuda_files[0]).with_name("own.cuh"))} <= names
+    assert set(map(str, (kjit / "engine" / "compile" / "rewrite").glob("*.py"))) <= names
+    assert any(name.startswith(f"{kjit}/csrc/sim/") for name in names)
 
 
 def test_flags_for_nvcc_that_a_cxx_compiler_knows_are_kept() -> None:
@@ -166,49 +158,32 @@ def test_what_is_kept_from_the_simulator_is_no_error(op: Spec) -> None:
     assert x.tolist() == [5, 0, 0, 0, 7, 7, 7, 7]
 
 
-class _ManagedTensor(ctypes.Structure):
-    """`DLManagedTensor` of dlpack.h."""
-
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("dtype", ctypes.c_uint8 * 4),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    ]
-
-
 class _OnGpu:
-    """A tensor that says it is on `cuda:3`, and has no memory at all."""
+    """A tensor that says it is on `cuda:3`."""
 
     def __init__(self) -> None:
-        shape = (ctypes.c_int64 * 1)(8)
-        dtype = (ctypes.c_uint8 * 4)(2, 32, 1, 0)  # float32
-        self.tensor = _ManagedTensor(data=1 << 40, device_type=2, device_id=3, ndim=1, dtype=dtype, shape=shape)
+        self.tensor = torch.zeros(8)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.tensor.device_type, self.tensor.device_id
+        return 2, 3
 
     def __dlpack__(self, **_: object) -> object:
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype = ctypes.py_object
-        new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return new(ctypes.addressof(self.tensor), b"dltensor", None)
+        capsule = self.tensor.__dlpack__()
+        address = ctypes.pythonapi.PyCapsule_GetPointer
+        address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        # After the pointer to the data, the device of a DLManagedTensor.
+        (ctypes.c_int32 * 2).from_address(address(capsule, b"dltensor") + 8)[:] = (2, 3)
+        return capsule
 
 
 @pytest.mark.usefixtures("cache_dir")
 def test_a_tensor_on_a_gpu_is_refused_before_its_memory_is_touched(op: Spec) -> None:
     module = load_variant(Variant(op, SIM))
-    on_gpu = _OnGpu()  # outlives what is made from it
     with pytest.raises(ValueError, match=r"run\(\): argument 1 is on cuda:3, and this module runs in the simulator"):
-        module.run(tvm_ffi.from_dlpack(on_gpu))
+        module.run(tvm_ffi.from_dlpack(_OnGpu()))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("cache_dir")
 def test_headers_of_torchs_wheels_are_enough(op: Spec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They lack those of crt and CCCL."""

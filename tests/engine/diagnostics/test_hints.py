@@ -11,28 +11,21 @@ VIEW = "kjit::host::TensorView"
 
 
 def hint(text: str, code: str | None = None) -> str | None:
-    return hints.hint([Message(text, "a.cu", 1, code=code)], lambda _: None, "cpu", {})
+    return hints.hint([Message(text, "a.cu", 1, code=code)], lambda _: None, lambda _: False, "cpu")
 
 
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
         ("TORCH_CHECK", "host::RuntimeCheck"),
-        ("TORCH_CHECK_EQ", "host::RuntimeCheck"),
         ("AT_DISPATCH_FLOATING_TYPES_AND_HALF", "make_cpp_args"),
-        ("C10_CUDA_CHECK", "CHECK_CUDA"),
         ("C10_CUDA_KERNEL_LAUNCH_CHECK", "host::LaunchKernel itself"),
-        ("AT_CUDA_CHECK", "CHECK_CUDA"),
         ("getCurrentCUDAStream", "resolve_device"),
         ("TORCH_EXTENSION_NAME", "KJIT_EXPORT"),
     ],
 )
 def test_a_word_that_only_torch_has_is_known_wherever_it_stands(word: str, meant: str) -> None:
-    for text in (
-        f"'{word}' was not declared in this scope",
-        f"use of undeclared identifier '{word}'",
-        f'identifier "{word}" is undefined',
-    ):
+    for text in (f"'{word}' was not declared in this scope", f'identifier "{word}" is undefined'):
         assert meant in str(hint(text)), text
 
 
@@ -40,12 +33,8 @@ def test_a_word_that_only_torch_has_is_known_wherever_it_stands(word: str, meant
     ("word", "meant"),
     [
         ("at::cuda::getCurrentCUDAStream()", "resolve_device"),
-        ("c10::cuda::CUDAGuard", "host::DeviceGuard"),
         ("c10::Half", "fp16_t"),
-        ("at::BFloat16", "bf16_t"),
         ("torch::Tensor", "TensorView"),
-        ("torch::empty_like(x)", "host::ffi::empty"),
-        ("torch::PackedTensorAccessor32<float, 2>", "data_ptr<T>()"),
         ("torch::nn::functional::relu(x)", "docs/from-torch-extensions.md"),
     ],
 )
@@ -53,12 +42,17 @@ def test_a_name_in_a_namespace_of_torch_is_known_by_its_line(word: str, meant: s
     namespace = word.partition(":")[0]
     for text in (
         f"'{namespace}' has not been declared",
-        f"'{namespace}' does not name a type",
         "variable or field 'f' declared void",
-        f"use of undeclared identifier '{namespace}'",
         'name followed by "::" must be a class or namespace name',
     ):
         assert meant in str(hint(text, f"  f({word} h)")), text
+
+
+def test_only_a_function_of_cuda_may_exist_for_newer_gpus() -> None:
+    for name, is_in_cuda in (("__reduce_add_sync", True), ("__m128", False)):
+        message = Message(f'identifier "{name}" is undefined', "a.cu", 1)
+        found = hints.hint([message], lambda _: None, lambda _, known=is_in_cuda: known, "cuda:sm_75")
+        assert (found is not None and "newer GPUs have it" in found) is is_in_cuda
 
 
 @pytest.mark.parametrize(
@@ -67,21 +61,13 @@ def test_a_name_in_a_namespace_of_torch_is_known_by_its_line(word: str, meant: s
         ("contiguous", ".contiguous() in Python"),
         ("packed_accessor32", "x.stride(i)"),
         ("scalar_type", "x.dtype()"),
-        ("options", "x.dtype()"),
-        ("is_cuda", "kDLCUDA"),
         ("const_data_ptr", "x.data_ptr<T>()"),
     ],
 )
 def test_a_member_of_torchs_tensor_is_known_after_a_tensor_alone(member: str, meant: str) -> None:
-    of_view = (
-        f"'class {VIEW}' has no member named '{member}'; did you mean 'is_contiguous'?",
-        f"no member named '{member}' in '{VIEW}'",
-        f'class "{VIEW}" has no member "{member}"',
-    )
-    for text in of_view:
+    for text in (f"'class {VIEW}' has no member named '{member}'", f'class "{VIEW}" has no member "{member}"'):
         assert meant in str(hint(text)), text
         assert hint(text.replace(VIEW, "mine::Grid")) is None
-        assert hints.suggestion(Message(text, "a.cu", 1), lambda _: {f"{member}s"}, ()) is None
 
 
 @pytest.mark.parametrize("macro", ["PYBIND11_MODULE", "TORCH_LIBRARY", "TVM_FFI_DLL_EXPORT_TYPED_FUNC"])
@@ -114,18 +100,6 @@ def test_kjits_host_without_its_namespace_is_known() -> None:
         "this declaration has no storage class or type specifier",
     ):
         assert "using namespace kjit;" in str(hint(text, code))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "'Tuple' in namespace 'tvm::ffi' does not name a template type",
-        "no template named 'Tuple' in namespace 'tvm::ffi'",
-        'namespace "tvm::ffi" has no member "Tuple"',
-    ],
-)
-def test_a_tuple_of_tvm_ffi_is_in_a_header(text: str) -> None:
-    assert hint(text) == "include <kjit/tvm_ffi.h>, which declares tvm::ffi::Tuple"
 
 
 def test_what_only_stands_near_a_word_of_torch_has_no_hint_about_it() -> None:

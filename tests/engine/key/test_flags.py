@@ -188,4 +188,4 @@ def test_bundles_know_how_flags_begin_that_may_add_folders() -> None:
     ],
 )
 def test_what_bundles_read_by_themselves_is_read_so(words: tuple[str, ...], dialect: Dialect) -> None:
-    assert bundle._flags(words, dialect) == (without_folders(words, dialect), list(include_folders(words, dialect)))
+    assert bundle._flags(words, dialect) == without_folders(words, dialect)

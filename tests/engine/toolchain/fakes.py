@@ -33,7 +33,7 @@ def write_gcc(path: Path, version: str = "12.2.0") -> Path:
     return write_program(path, f'case "$1" in --version) echo "{banner}";; *) echo /lib/libgomp.spec;; esac')
 
 
-def write_cuda(home: Path, version: str = "13.0", gcc_limit: int = 15) -> Path:
+def write_cuda(home: Path, version: str = "13.0") -> Path:
     """A folder that looks like a CUDA toolkit."""
     write_program(
         home / "bin" / "nvcc",
@@ -41,10 +41,9 @@ def write_cuda(home: Path, version: str = "13.0", gcc_limit: int = 15) -> Path:
     )
     write_program(home / "bin" / "ptxas", "")
     write_program(home / "nvvm" / "bin" / "cicc", "")
-    (home / "include" / "crt").mkdir(parents=True)
+    (home / "include").mkdir(parents=True)
     (home / "include" / "cuda_runtime.h").touch()
     (home / "include" / "cuda_runtime_api.h").touch()
-    (home / "include" / "crt" / "host_config.h").write_text(f"#if __GNUC__ > {gcc_limit}\n#endif\n")
     (home / "lib").mkdir()
     (home / "lib" / "libcudart.so.13").touch()
     return home

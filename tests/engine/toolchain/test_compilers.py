@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fakes import write_cuda, write_gcc, write_program
 
-from kjit.engine.toolchain.compilers import Compiler, ask, find_cxx, find_host_cxx, inspect
+from kjit.engine.toolchain.compilers import ask, find_cxx, find_host_cxx
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError
 from kjit.spec import Target
@@ -38,28 +37,14 @@ class TestCxx:
         with pytest.raises(ToolchainError, match="CXX is '/opt/nothing/g\\+\\+', and there is no such program"):
             find_cxx()
 
-    @pytest.mark.parametrize(
-        ("for_c", "for_cpp"), [("gcc", "g++"), ("x86_64-linux-gnu-gcc-12", "x86_64-linux-gnu-g++-12"), ("cc", "c++")]
-    )
-    def test_the_driver_for_c_is_refused_with_the_one_for_cpp(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, for_c: str, for_cpp: str
-    ) -> None:
-        monkeypatch.setenv("CXX", str(write_gcc(tmp_path / for_c)))
-        with pytest.raises(ToolchainError, match="is a compiler for C: ") as caught:
-            find_cxx()
-        assert caught.value.hint == f"set CXX to the one for C++: {tmp_path}/{for_cpp}"
-
-    def test_clang_is_for_the_language_that_it_is_called_by(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        answer = 'case "$*" in *version*) echo "clang version 19.1.0";; esac'
-        write_program(tmp_path / "clang-19", answer)
-        (tmp_path / "clang++").symlink_to(tmp_path / "clang-19")
-        monkeypatch.setenv("CXX", str(tmp_path / "clang++"))
-        assert find_cxx().family == "clang"
-        monkeypatch.setenv("CXX", str(tmp_path / "clang-19"))
+    @pytest.mark.parametrize("name", ["gcc", "x86_64-linux-gnu-gcc-12", "cc", "clang-19"])
+    def test_the_driver_for_c_is_refused(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+        monkeypatch.setenv("CXX", str(write_gcc(tmp_path / name)))
         with pytest.raises(ToolchainError, match="is a compiler for C: "):
             find_cxx()
+        (tmp_path / "c++").symlink_to(tmp_path / name)
+        monkeypatch.setenv("CXX", str(tmp_path / "c++"))
+        assert find_cxx().family == "gcc"
 
     def test_a_compiler_too_old_for_the_headers_is_refused(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -94,12 +79,11 @@ class TestTemporaryFiles:
 class TestHostOfNvcc:
     """The host compiler selected by nvcc's own variables."""
 
-    @pytest.fixture
-    def nvcc(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiler:
+    @pytest.fixture(autouse=True)
+    def cxx(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("CXX", str(write_gcc(tmp_path / "cxx")))
         for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"):
             monkeypatch.delenv(name, raising=False)
-        return replace(inspect(write_gcc(tmp_path / "nvcc"), "c++"), family="nvcc", features=("gcc<=15",))
 
     @pytest.mark.parametrize(
         ("variable", "text"),
@@ -112,43 +96,34 @@ class TestHostOfNvcc:
         ],
     )
     def test_it_goes_before_cxx(
-        self, nvcc: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, text: str
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, text: str
     ) -> None:
         named = write_gcc(tmp_path / "named" / "g++-13", "13.2.0")
         monkeypatch.setenv(variable, text.format(named))
-        assert find_host_cxx(nvcc).path == named
+        assert find_host_cxx().path == named
 
-    def test_a_folder_stands_for_the_compiler_in_it(
-        self, nvcc: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
+    def test_a_folder_stands_for_the_compiler_in_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         named = write_gcc(tmp_path / "bin" / "g++")
         monkeypatch.setenv("NVCC_CCBIN", str(named.parent))
-        assert find_host_cxx(nvcc).path == named
+        assert find_host_cxx().path == named
 
     def test_they_go_in_the_order_in_which_nvcc_reads_them(
-        self, nvcc: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         names = ("NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
         for name in names:
             named = write_gcc(tmp_path / name / "g++")
             monkeypatch.setenv(name, f"-ccbin={named}" if name != "NVCC_CCBIN" else str(named))
-            assert find_host_cxx(nvcc).path == named
+            assert find_host_cxx().path == named
 
-    def test_one_that_is_not_there_or_too_new_is_an_error_that_names_the_variable(
-        self, nvcc: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
+    def test_one_that_is_not_there_is_an_error_that_names_the_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("NVCC_PREPEND_FLAGS", "-ccbin=/nonexistent/g++")
         with pytest.raises(
             ToolchainError, match="NVCC_PREPEND_FLAGS names '/nonexistent/g\\+\\+' as nvcc's host"
         ) as caught:
-            find_host_cxx(nvcc)
+            find_host_cxx()
         assert caught.value.hint == "correct NVCC_PREPEND_FLAGS, or unset it"
-        monkeypatch.setenv("NVCC_PREPEND_FLAGS", f"-ccbin={write_gcc(tmp_path / 'g++-99', '99.1.0')}")
-        with pytest.raises(ToolchainError, match=r"is gcc 99\.1") as caught:
-            find_host_cxx(nvcc)
-        assert "name it in NVCC_PREPEND_FLAGS" in (caught.value.hint or "")
 
-    @pytest.mark.usefixtures("nvcc")
     def test_a_toolchain_is_found_anew_when_it_changes(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("CUDA_HOME", str(write_cuda(tmp_path / "cuda")))
         target = Target.cuda("9.0a")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from kjit.engine.toolchain.options import OPTIONS, Dialect, Flag, options_for_clangd_to_remove, parse
-from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.spec import CudaArch, Target
 
 
 @pytest.mark.parametrize(
@@ -32,17 +28,6 @@ from kjit.spec import CudaArch, Target
 def test_an_option_is_distinguished_from_its_value(dialect: Dialect, words: list[str], flags: list[Flag]) -> None:
     assert list(parse(words, dialect)) == flags
     assert [word for flag in flags for word in flag.words()] == words
-
-
-@pytest.mark.nvcc
-def test_the_names_are_those_of_nvcc() -> None:
-    cuda = Toolchain.for_target(Target.cuda(CudaArch(9, 0, "a"))).cuda
-    assert cuda is not None
-    text = subprocess.run([cuda.nvcc.path, "--help"], capture_output=True, text=True, check=True).stdout
-    names = {
-        word for line in text.splitlines() if line.startswith("--") for word in (line.split()[0], line.split()[-1])
-    }
-    assert {name.strip("()") for name in names} - OPTIONS["nvcc"].keys() == set()
 
 
 def test_every_name_is_in_one_row_of_the_table() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from pathlib import Path
 
 import pytest
-from fakes import calls, write_cuda, write_gcc
+from fakes import calls, write_gcc
 
 from kjit.engine.toolchain import compilers, memo, toolchain
 from kjit.engine.toolchain.build_flags import nvcc_flags
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import ToolchainError, UsageError
+from kjit.runtime.manifest import variables
 from kjit.spec import Spec, Target
 
 
@@ -29,21 +32,6 @@ class TestToolchain:
     def test_an_unknown_architecture_is_refused_before_a_compile(self) -> None:
         with pytest.raises(UsageError, match=r"does not build for architecture 5\.0"):
             Toolchain.for_target(Target.cuda("5.0"))
-
-    def test_a_host_compiler_too_new_for_cuda_gives_way_to_an_older_one(
-        self, cxx: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        older = write_gcc(cxx.parent / "g++-11", "11.4.0")
-        monkeypatch.setenv("KJIT_CUDA_HOME", str(write_cuda(tmp_path / "strict", gcc_limit=11)))
-        assert Toolchain.for_target(Target.cuda("9.0a")).cxx.path == older
-
-    def test_a_named_host_compiler_too_new_for_cuda_is_refused(
-        self, cxx: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        monkeypatch.setenv("CXX", str(cxx))
-        monkeypatch.setenv("KJIT_CUDA_HOME", str(write_cuda(tmp_path / "strict", gcc_limit=11)))
-        with pytest.raises(ToolchainError, match=r"supports gcc up to version 11, and .* is gcc 12\.2"):
-            Toolchain.for_target(Target.cuda("9.0a"))
 
     def test_a_compiler_that_went_away_is_looked_for_again(self, cxx: Path) -> None:
         Toolchain.for_target(Target.cpu())
@@ -67,6 +55,31 @@ class TestToolchain:
         assert Toolchain.for_target(Target.cpu()) is first
         write_gcc(cxx, "13.10.0")
         assert Toolchain.for_target(Target.cpu()) != first
+
+    @pytest.mark.parametrize("target", [Target.cpu(), Target.sim(), Target.cuda("9.0a")], ids=str)
+    def test_every_variable_that_the_search_reads_is_in_the_list_of_its_kind(
+        self, target: Target, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(compilers, "script_of", lambda _: b"")  # what a test writes is one
+        with contextlib.suppress(ToolchainError):  # what a test writes has no headers for the simulator
+            Toolchain.for_target(target)
+        read: set[str | bytes] = set()
+
+        class Recorder(dict[str, str]):
+            def get(self, name: str, default: object = None) -> object:  # type: ignore[override]
+                read.add(name)
+                return super().get(name, default)
+
+            def __getitem__(self, name: str) -> str:
+                read.add(name)
+                return super().__getitem__(name)
+
+        monkeypatch.setattr(os, "environ", Recorder(os.environ))
+        toolchain._discover.cache_clear()
+        with contextlib.suppress(ToolchainError):
+            toolchain._discover_now(target, (None,) * len(variables(target.kind)))
+        assert {"CXX", *target.data.search[:1]} <= read
+        assert read - {*variables(target.kind), b"PATH"} == set()
 
     def test_it_keeps_the_environment_that_it_was_found_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CPATH", "/one")

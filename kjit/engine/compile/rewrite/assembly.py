@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from kjit.cpp_text import closing
 from kjit.engine.compile.rewrite.ptx import translate
-from kjit.engine.compile.rewrite.tokens import CLOSE, OPEN, Token, matching, text_of
+from kjit.engine.compile.rewrite.tokens import Token, text_of
 
 ASM = ("asm", "__asm__", "__asm")
 
@@ -35,7 +36,7 @@ def _rewrite_statement(code: list[Token], index: int) -> None:
     begin = index + 1
     while begin < len(code) and code[begin].kind == "name":
         begin += 1
-    end = matching(code, begin)
+    end = closing(code, begin)
     operands, names = _operands(code[begin + 1 : end])
     assembly = instructions_of(code, index + 1)
     for name, place in names.items():
@@ -55,8 +56,7 @@ def _operands(words: list[Token]) -> tuple[list[str], dict[str, int]]:
     depth = colons = 0
     expression: list[Token] = []
     for index, token in enumerate(words):
-        is_sign = token.kind == "sign"
-        if is_sign and token.text in CLOSE:
+        if token.closes:
             depth -= 1
             if depth == 0 and 1 <= colons <= 2:
                 if token.text == ")":
@@ -65,9 +65,9 @@ def _operands(words: list[Token]) -> tuple[list[str], dict[str, int]]:
                     names[words[index - 1].text] = len(found)
         if depth > 0:
             expression.append(token)
-        elif is_sign and token.text in (":", "::"):
+        elif token.text in (":", "::"):
             colons += len(token.text)
-        if is_sign and token.text in OPEN:
+        if token.opens:
             if depth == 0:
                 expression = []
             depth += 1

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from kjit.engine.compile.rewrite.tokens import Token, matching, pieces, scope, split
+from kjit.cpp_text import closing, pieces
+from kjit.engine.compile.rewrite.tokens import Token, scope, split
 
 _MACRO = b"__CUDA_ARCH__"
 
@@ -85,15 +86,16 @@ def _lines(unit: str) -> tuple[list[str], list[_Line]]:
     own: list[tuple[int, str, int]] = []
     tokens: list[Token] = []
     for piece in pieces(unit):
-        texts.append(piece.marker)
+        text = unit[piece.begin : piece.end]
+        texts.append(unit[piece.marker : piece.begin])
         if not piece.is_own:
-            texts.append(piece.text)
-            continue
-        tokens += (token for token in split(piece.text, piece.file, piece.line) if token.is_code)
-        for offset, text in enumerate(piece.text.splitlines(keepends=True)):
-            if text.strip():
-                own.append((len(texts), piece.file, piece.line + offset))
             texts.append(text)
+            continue
+        tokens += (token for token in split(text, piece.file, piece.line) if token.is_code)
+        for offset, line in enumerate(text.splitlines(keepends=True)):
+            if line.strip():
+                own.append((len(texts), piece.file, piece.line + offset))
+            texts.append(line)
     sides = _sides(tokens)
     return texts, [
         _Line(file, number, texts[place].rstrip("\n"), place, sides.get((file, number), ""))
@@ -113,19 +115,19 @@ def _sides(code: list[Token]) -> dict[tuple[str, int], str]:
             # In a function it is a lambda's, and the statement around it is the host's.
             first = index if "other" in scopes else statement
         elif token.text == "(" and token.kind == "sign" and "other" not in scopes:
-            index = matching(code, index)
+            index = closing(code, index)
         elif token.text in (";", "{", "}") and token.kind == "sign":
             if first is not None:
                 end = index
                 if token.text == "{":
-                    end = matching(code, index) if "other" in scopes else _end_of_body(code, index)
+                    end = closing(code, index) if "other" in scopes else _end_of_body(code, index)
                 found.update(dict.fromkeys(((each.file, each.line) for each in code[first : end + 1]), "device"))
                 first, index = None, end
             elif token.text == "{":
                 words = code[statement:index]
                 scopes.append(scope(words))
                 if scopes.count("other") == 1 and scopes[-1] == "other" and any(word.text == ")" for word in words):
-                    for each in code[index + 1 : matching(code, index)]:
+                    for each in code[index + 1 : closing(code, index)]:
                         found.setdefault((each.file, each.line), "host")
             elif token.text == "}" and scopes:
                 scopes.pop()
@@ -136,10 +138,10 @@ def _sides(code: list[Token]) -> dict[tuple[str, int], str]:
 
 def _end_of_body(code: list[Token], index: int) -> int:
     """The index of the brace that closes a function's body; at `index` may be the first member that it initializes."""
-    end = matching(code, index)
+    end = closing(code, index)
     while code[end + 1 : end + 2] and code[end + 1].text in (",", "{"):
         opened = next((at for at in range(end + 1, len(code)) if code[at].text == "{"), end)
         if opened == end:
             return end
-        end = matching(code, opened)
+        end = closing(code, opened)
     return end

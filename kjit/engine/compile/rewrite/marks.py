@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 
-from kjit.engine.compile.rewrite.tokens import Token, matching, text_of
+from kjit.cpp_text import closing
+from kjit.engine.compile.rewrite.tokens import Token, text_of
 
-SIDES = ("__global__", "__device__", "__host__")
+_SIDES = ("__global__", "__device__", "__host__")
 _MARK = re.compile(r"\b__(?:global|device|host)__\b|(?<!::)\b__noinline__\b")
 
 
@@ -26,22 +27,22 @@ def strip_marks(code: list[Token]) -> list[tuple[Token, str]]:
     index = 0
     while index < len(code):
         token = code[index]
-        if token.text in SIDES:
+        if token.text in _SIDES:
             is_kernel |= token.text == "__global__"
             token.text = ""
         elif token.text == "__noinline__" and (index == 0 or code[index - 1].text != "::"):
             token.text = ""
         elif token.text == "__launch_bounds__" and code[index + 1 : index + 2] and code[index + 1].text == "(":
-            end = matching(code, index + 1)
+            end = closing(code, index + 1)
             bounds = text_of(code[index + 2 : end])
             for each in code[index : end + 1]:
                 each.text = ""
             index = end
         elif token.text == "(" and token.kind == "sign" and is_kernel:
-            index = matching(code, index)
+            index = closing(code, index)
         elif token.text in (";", "{", "}") and token.kind == "sign":
             if token.text == "{" and is_kernel:
-                end = matching(code, index)
+                end = closing(code, index)
                 for each in code[index : end + 1]:
                     each.in_kernel = True
                 if bounds:

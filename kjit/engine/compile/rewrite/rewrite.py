@@ -6,7 +6,7 @@ The build runs this file as a program between the preprocessor and the compiler 
 
 Only the op's own files are rewritten; the preprocessor's line markers tell which these are (kjit's, CUDA's and the
 system's headers are marked). No line is added or removed, so that errors, debuggers and the checks name the lines that
-the user wrote. There are seven rewrites:
+the user wrote. There are six rewrites:
 
     kernel<T><<<grid, block, smem>>>(x, n);  ->  kernel<T> ->*::kjit_sim::grid(grid, block, smem)(x, n);
     extern __shared__ float tile[];          ->  float (&tile)[] = *reinterpret_cast<float (*)[]>(dynamic_shared());
@@ -14,14 +14,11 @@ the user wrote. There are seven rewrites:
     __global__ __launch_bounds__(n) void f() {  ->  void f() { ::kjit_sim::launch_bounds(n);
     asm("prmt.b32 %0, %1, %2, 7;" : "=r"(x) : "r"(a), "r"(b));  ->  { ::kjit_sim::ptx::prmt((x), (a), (b), 7); };
     while (*flag == 0);                      ->  while (*flag == 0) ::kjit_sim::looked();
-    struct A { using t = t<int>; };  ->  template <typename B> using u = t<B>; struct A { using t = u<int>; };
-
-The last one is for a name that changes its meaning inside a class, which nvcc accepts and g++ does not.
 
 A preprocessed unit has no comments, no macros and no dead branches, so code excluded by `#if KJIT_SIM` is not seen.
 Features that need a GPU (inline PTX without a stand-in, TMA, tensor cores, launches from kernels) are errors in a
-compiler's form, and so is a device function that is defined in another unit, which nvcc does not link
-(unsupported.py). `__global__`, `__device__`, `__host__` and `__launch_bounds__` are removed from every file (marks.py).
+compiler's form (unsupported.py). `__global__`, `__device__`, `__host__` and `__launch_bounds__` are removed from every
+file (marks.py).
 
 Code that a source has for the GPU only, by `__CUDA_ARCH__`, is merged into the unit first (device_branches.py).
 
@@ -38,23 +35,14 @@ from collections.abc import Iterator
 if not __package__:  # as a program
     sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[".."] * 4)))
 
+from kjit.cpp_text import closing, opening, pieces
 from kjit.engine.compile.rewrite.assembly import rewrite_assembly
 from kjit.engine.compile.rewrite.device_branches import mentions_architecture, merge
 from kjit.engine.compile.rewrite.launches import rewrite_launches
 from kjit.engine.compile.rewrite.marks import strip_marks, strip_marks_of_others
 from kjit.engine.compile.rewrite.shared_memory import rewrite_shared_memory
-from kjit.engine.compile.rewrite.tokens import (
-    CLOSE,
-    OPEN,
-    Token,
-    end_of_template,
-    matching,
-    opening,
-    pieces,
-    scope,
-    split,
-)
-from kjit.engine.compile.rewrite.unsupported import Refusal, refuse_code, refuse_headers, refuse_undefined
+from kjit.engine.compile.rewrite.tokens import Token, split
+from kjit.engine.compile.rewrite.unsupported import Refusal, refuse_code, refuse_headers
 
 ARCHITECTURE = 900
 """The `__CUDA_ARCH__` of device functions, equal to KJIT_CUDA_ARCH."""
@@ -67,7 +55,6 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
         return unit, refusals  # most of the unit belongs to these headers
     tokens = list(_tokens(unit))
     own = [token for token in tokens if token.is_code]
-    refusals += refuse_undefined(own)
     bounds = strip_marks(own)
     strip_marks_of_others([token for token in tokens if token.kind == "other"])
     code = [token for token in tokens if token.is_code and token.text]
@@ -75,7 +62,6 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
     refusals += refuse_code(code)
     rewrite_launches(code)
     rewrite_shared_memory(code)
-    _rewrite_own_names(code)
     _rewrite_empty_loops(code)
     for brace, text in bounds:
         brace.text += f" ::kjit_sim::launch_bounds({text});"
@@ -85,63 +71,12 @@ def rewrite(unit: str) -> tuple[str, list[Refusal]]:
 def _tokens(unit: str) -> Iterator[Token]:
     """The whole `unit`: the op's own files as tokens, other files as one token per piece."""
     for piece in pieces(unit):
-        if piece.marker:
-            yield Token("other", piece.marker)
+        yield Token("other", unit[piece.marker : piece.begin])
+        text = unit[piece.begin : piece.end]
         if piece.is_own:
-            yield from split(piece.text, piece.file, piece.line)
-        elif piece.text:
-            yield Token("other", piece.text)
-
-
-def _rewrite_own_names(code: list[Token]) -> None:
-    """Rewrite `using name = name<...>;` in classes: an alias before the class gives the outer template another name."""
-    scopes: list[str] = []
-    statement = head = count = 0
-    for index, token in enumerate(code):
-        if token.kind != "sign" and token.text != "using":
-            continue
-        if token.text == "{":
-            scopes.append(scope(code[statement:index]))
-            if scopes[-1] == "class" and "class" not in scopes[:-1]:
-                head = statement
-        elif token.text == "}" and scopes:
-            scopes.pop()
-        elif token.text == "using" and scopes[-1:] == ["class"] and "other" not in scopes:
-            parameters = _parameters_of_own_name(code, index)
-            if parameters is not None:
-                position = index + 4 if code[index + 3].text == "typename" else index + 3
-                name, outer = code[position].text, f"kjit_outer{count}_{code[position].text}"
-                count += 1
-                names = ", ".join(f"kjit_{i}" for i in range(len(parameters)))
-                declared = ", ".join(f"{kind} kjit_{i}" for i, kind in enumerate(parameters))
-                code[head].text = f"template <{declared}> using {outer} = {name}<{names}>; {code[head].text}"
-                code[position].text = outer
-        if token.text in (";", "{", "}"):
-            statement = index + 1
-
-
-def _parameters_of_own_name(code: list[Token], index: int) -> list[str] | None:
-    """The parameters to declare for the template in `using name = name<...>;` at `index`; None for other code."""
-    texts = [token.text for token in code[index : index + 6]]
-    if len(texts) == 6 and texts[3] == "typename":
-        del texts[3]
-    if len(texts) < 5 or texts[1] != texts[3] or texts[2] != "=" or texts[4] != "<":
-        return None
-    begin = index + 4 if code[index + 3].text != "typename" else index + 5
-    end = end_of_template(code, begin)
-    if code[end : end + 1] and code[end].text != ";":
-        return None
-    kinds, depth, first = [], 0, begin + 1
-    for position in range(begin, end):
-        text = code[position].text
-        depth += (text in ("<", *OPEN)) - (text in (">", *CLOSE))
-        if (text == "," and depth == 1) or position == end - 1:
-            is_number = position - first == 1 and (
-                code[first].kind == "number" or code[first].text in ("true", "false")
-            )
-            kinds.append("auto" if is_number else "typename")
-            first = position + 1
-    return kinds
+            yield from split(text, piece.file, piece.line)
+        else:
+            yield Token("other", text)
 
 
 def _rewrite_empty_loops(code: list[Token]) -> None:
@@ -149,7 +84,7 @@ def _rewrite_empty_loops(code: list[Token]) -> None:
     for index, token in enumerate(code[:-1]):
         if token.text != "while" or code[index + 1].text != "(" or _ends_do(code, index):
             continue
-        end = matching(code, index + 1)
+        end = closing(code, index + 1)
         body = [each.text for each in code[end + 1 : end + 3]]
         if body[:1] == [";"]:
             code[end + 1].text = "::kjit_sim::looked();"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kjit.engine.compile.rewrite.tokens import Token, matching, text_of
+from kjit.cpp_text import closing
+from kjit.engine.compile.rewrite.tokens import Token, text_of
 
 DYNAMIC = "kjit_dynamic_"
 """Before the names of dynamic shared memory where it is declared again, so that the compiler compares the types."""
@@ -35,6 +36,14 @@ def rewrite_shared_memory(code: list[Token]) -> None:
         elif token.text == ";":
             statement = index + 1
         elif token.text in ("extern", "__shared__", "static"):
+            # `__shared__` is `static thread_local` by now: a `static` beside it would be the second.
+            words = [each.text for each in code[index : index + 3]]
+            if words == ["static", "static", "thread_local"]:
+                token.text = ""
+                index += 1
+                continue
+            if words == ["static", "thread_local", "static"]:
+                code[index + 2].text = ""
             declared = _shared_declaration(code, index)
             if declared is not None:
                 end, name, type_, rest = declared
@@ -53,7 +62,7 @@ def rewrite_shared_memory(code: list[Token]) -> None:
                 index = end
                 continue
             if [each.text for each in code[index : index + 3]] == ["static", "thread_local", "alignas"]:
-                end = matching(code, index + 3)
+                end = closing(code, index + 3)
                 alignment = text_of(code[index + 2 : end + 1])
                 token.text = f"{alignment} static"
                 for each in code[index + 2 : end + 1]:
@@ -78,10 +87,10 @@ def _is_lambda(code: list[Token], index: int) -> bool:
 
 def _end_of_lambda(code: list[Token], index: int) -> int:
     """The index of the brace that ends the lambda beginning at `index`."""
-    position = matching(code, index) + 1
+    position = closing(code, index) + 1
     while position < len(code) and code[position].text not in ("{", ";", ",", ")"):
-        position = matching(code, position) + 1 if code[position].text == "(" else position + 1
-    return matching(code, position) if code[position : position + 1] and code[position].text == "{" else index
+        position = closing(code, position) + 1 if code[position].text == "(" else position + 1
+    return closing(code, position) if code[position : position + 1] and code[position].text == "{" else index
 
 
 def _shared_declaration(code: list[Token], index: int) -> tuple[int, str, str, str] | None:
@@ -95,7 +104,7 @@ def _shared_declaration(code: list[Token], index: int) -> tuple[int, str, str, s
     end = index
     while end < len(code) and code[end].text not in (";", "{", "}", "=", "("):
         if code[end].text in ("alignas", "__attribute__", "__align__") and end + 1 < len(code):
-            end = matching(code, end + 1)
+            end = closing(code, end + 1)
         end += 1
     words = code[index:end]
     texts = [token.text for token in words]
@@ -107,9 +116,9 @@ def _shared_declaration(code: list[Token], index: int) -> tuple[int, str, str, s
     position = 0
     while position < len(words) and not (texts[position] == "[" and texts[position + 1 : position + 2] == ["]"]):
         if texts[position] in ("alignas", "__attribute__", "__align__"):
-            position = matching(words, position + 1)
+            position = closing(words, position + 1)
         elif texts[position] == "[" and texts[position + 1 : position + 2] == ["["]:
-            position = matching(words, position)
+            position = closing(words, position)
         elif texts[position] not in ("extern", "static", "thread_local", "__shared__", "inline"):
             type_.append(words[position])
         position += 1

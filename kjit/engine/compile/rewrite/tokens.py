@@ -1,99 +1,41 @@
-"""A preprocessed unit of C++ or CUDA as files, lines and tokens."""
+"""A preprocessed unit of C++ or CUDA as lines and tokens."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from kjit.cpp_text import LITERAL, MARKER, NAME, NUMBER
-
-_MARKER = re.compile(rf"^{MARKER}\n?", re.MULTILINE)
-_TOKEN = re.compile(
-    rf"""(?P<space>\s+)
-    |(?P<string>{LITERAL})
-    |(?P<number>{NUMBER})
-    |(?P<name>{NAME})
-    |(?P<sign>::|->|[\s\S])""",
-    re.VERBOSE,
-)
-OPEN, CLOSE = "([{", ")]}"
+from kjit import cpp_text
+from kjit.cpp_text import closing
 
 
-@dataclass
-class Token:
-    """A piece of the unit. `kind` is a group of `_TOKEN`, or `other` for text that is not the op's own."""
+class Token(cpp_text.Token):
+    """A piece of the unit, whose text may be changed. `kind` may be `other`, for text that is not the op's own.
 
-    kind: str
-    text: str
-    file: str = ""
-    line: int = 0
-    in_kernel: bool = False
-    is_apart: bool = True
-    """Whether there is space before it."""
+    Attributes:
+        is_apart: whether there is space before it.
+    """
+
+    __slots__ = ("file", "in_kernel", "is_apart", "line")
+
+    def __init__(self, kind: str, text: str, file: str = "", line: int = 0, *, is_apart: bool = True) -> None:
+        super().__init__(kind, text, 0, 0)
+        self.file = file
+        self.line = line
+        self.is_apart = is_apart
+        self.in_kernel = False
 
     @property
     def is_code(self) -> bool:
         return self.kind not in ("space", "other")
 
 
-@dataclass(frozen=True)
-class Piece:
-    """The text between a line marker and the next one.
-
-    Attributes:
-        marker: the text of the marker; empty before the first one.
-        flags: the flags of the marker.
-        is_own: whether the text is from one of the op's own files: kjit's, CUDA's and the system's headers are marked.
-    """
-
-    marker: str
-    text: str
-    file: str
-    line: int
-    flags: tuple[str, ...]
-    is_own: bool
-
-
-def pieces(unit: str) -> Iterator[Piece]:
-    """All of `unit`, in order."""
-    file, line, is_own = "", 1, False
-    flags: tuple[str, ...] = ()
-    # Decided where a file begins: further on, the expansions of system headers' macros are marked as the system's.
-    is_own_file: dict[str, bool] = {}
-    marker, start = "", 0
-    for match in (*_MARKER.finditer(unit), None):
-        end = len(unit) if match is None else match.start()
-        yield Piece(marker, unit[start:end], file, line, flags, is_own)
-        if match is None:
-            return
-        marker, start = match[0], match.end()
-        file, line = re.sub(r"\\(.)", r"\1", match["file"]), int(match["line"])
-        flags = tuple(match["flags"].split())
-        is_own = is_own_file.setdefault(file, "3" not in flags and not file.startswith("<"))
-
-
 def split(text: str, file: str, line: int) -> Iterator[Token]:
     """The tokens of a text that begins at `line` of `file`."""
     is_apart = True
-    for match in _TOKEN.finditer(text):
-        kind = "string" if match.lastgroup == "fence" else str(match.lastgroup)
-        yield Token(kind, match[0], file, line, is_apart=is_apart)
-        is_apart = kind == "space"
-        line += match[0].count("\n")
-
-
-def matching(code: list[Token], index: int) -> int:
-    """The index of the bracket that closes the one at `index`."""
-    depth = 0
-    for position in range(index, len(code)):
-        if code[position].text in OPEN:
-            depth += 1
-        elif code[position].text in CLOSE:
-            depth -= 1
-            if depth == 0:
-                return position
-    return len(code) - 1
+    for token in cpp_text.tokens(text, 0, len(text)):
+        yield Token(token.kind, token.text, file, line, is_apart=is_apart)
+        is_apart = token.kind == "space"
+        line += token.text.count("\n")
 
 
 def scope(words: list[Token]) -> str:
@@ -109,33 +51,20 @@ def scope(words: list[Token]) -> str:
 
 def end_of_template(code: list[Token], index: int) -> int:
     """The index after the `>` that closes the `<` at `index`."""
-    depth, nested = 0, 0
-    for position in range(index, len(code)):
-        text = code[position].text
-        if text in OPEN:
-            nested += 1
-        elif text in CLOSE:
-            nested -= 1
-        elif nested == 0 and text == "<":
-            depth += 1
-        elif nested == 0 and text == ">":
-            depth -= 1
-            if depth == 0:
-                return position + 1
-    return len(code)
-
-
-def opening(code: list[Token], index: int) -> int:
-    """The index of the bracket that the one at `index` closes."""
     depth = 0
-    for position in range(index, -1, -1):
-        if code[position].kind == "sign" and code[position].text in CLOSE:
+    position = index
+    while position < len(code):
+        text = code[position].text
+        if code[position].opens:
+            position = closing(code, position)
+        elif text == "<":
             depth += 1
-        elif code[position].kind == "sign" and code[position].text in OPEN:
-            depth -= 1
-            if depth == 0:
-                return position
-    return 0
+        elif text in (">", ">>>"):
+            depth -= len(text)
+            if depth <= 0:
+                return position + 1
+        position += 1
+    return len(code)
 
 
 def text_of(code: list[Token]) -> str:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kjit.cpp_text import closing, pieces
 from kjit.engine.compile.rewrite.assembly import ASM, instructions_of
 from kjit.engine.compile.rewrite.launches import is_launch, launched
-from kjit.engine.compile.rewrite.marks import SIDES
-from kjit.engine.compile.rewrite.tokens import Token, is_specifier, matching, opening, pieces, scope
+from kjit.engine.compile.rewrite.tokens import Token
 
 _PTX = re.compile(r"\w\.\w|;|%%?(?:laneid|warpid|smid|clock)")
 _LONGEST_QUOTE = 60
@@ -63,62 +63,17 @@ def refuse_headers(unit: str) -> Iterator[Refusal]:
                     yield _refusal(*own_place, what)
         was_own = piece.is_own
         if piece.is_own and _OF_CUTLASS.fullmatch(piece.file) is None:
-            own_place = (piece.file, piece.line + piece.text.count("\n"))
-
-
-def refuse_undefined(code: list[Token]) -> Iterator[Refusal]:
-    """Device functions that a unit calls and does not define, with the message of nvcc's linker."""
-    declared: dict[str, Token] = {}
-    defined: set[str] = set()
-    called: set[str] = set()
-    scopes: list[str] = []
-    statement = 0
-    for index, token in enumerate(code[:-1]):
-        if token.kind == "sign" and token.text in (";", "{", "}"):
-            if token.text == "{":
-                scopes.append(scope(code[statement:index]))
-            elif token.text == "}" and scopes:
-                scopes.pop()
-            statement = index + 1
-        if token.kind != "name" or code[index + 1].text != "(" or token.text in SIDES or is_specifier(token):
-            continue
-        words = {each.text for each in code[statement:index]}
-        end = _end_of_declarator(code, index + 1)
-        if code[end : end + 1] and code[end].text == "{":
-            defined.add(token.text)
-        elif "__device__" not in words:
-            if code[index - 1].text not in (".", "->"):
-                called.add(token.text)
-        elif (
-            code[end : end + 1]
-            and code[end].text == ";"
-            and {*scopes} <= {"namespace"}
-            and words.isdisjoint(("__host__", "template", "="))
-        ):
-            declared.setdefault(token.text, token)
-    for name, token in declared.items():
-        if name in called and name not in defined:
-            reason = f"code for the device calls '{name}', which is not defined for the device"
-            yield Refusal(token.file, token.line, reason)
-
-
-def _end_of_declarator(code: list[Token], index: int) -> int:
-    """The index after the parameters that begin at `index`, and after what may stand between them and `{` or `;`."""
-    end = matching(code, index) + 1
-    while code[end : end + 1] and code[end].text in ("const", "noexcept", "override", "final", "&", "->"):
-        if code[end].text == "->":
-            while code[end : end + 1] and code[end].text not in (";", "{", "}"):
-                end += 1
-            return end
-        end += 1
-    return end
+            own_place = (piece.file, piece.line + unit.count("\n", piece.begin, piece.end))
 
 
 def refuse_code(code: list[Token]) -> Iterator[Refusal]:
-    """The unsupported features in the op's own code, whose supported `asm` statements are already rewritten."""
+    """The unsupported features in the op's own code, whose supported `asm` statements are already rewritten.
+
+    Other `asm` statements are replaced by what the compiler rejects.
+    """
     for index, token in enumerate(code):
         if token.in_kernel and (is_launch(code, index) or _LAUNCH.fullmatch(token.text)):
-            name = launched(code, index) if token.text == "<" else token.text
+            name = launched(code, index) if token.text == "<<<" else token.text
             yield _refusal(token.file, token.line, f"a kernel that is launched by a kernel ({name})")
         if token.kind != "name":
             continue
@@ -126,11 +81,7 @@ def refuse_code(code: list[Token]) -> Iterator[Refusal]:
             assembly = instructions_of(code, index + 1)
             if _PTX.search(assembly):
                 short = assembly if len(assembly) <= _LONGEST_QUOTE else f"{assembly[:_LONGEST_QUOTE]}..."
-                refusal = _refusal(token.file, token.line, f'inline PTX (asm "{short}")')
-                if _may_be_discarded(code, index):
-                    _refuse_if_called(code, index, refusal.text)
-                else:
-                    yield refusal
+                _refuse_if_called(code, index, _refusal("", 0, f'inline PTX (asm "{short}")').text)
             continue
         qualifier = [each.text for each in code[max(index - 2, 0) : index]]
         if token.text == "ptx" and qualifier == ["cuda", "::"]:
@@ -144,42 +95,12 @@ def refuse_code(code: list[Token]) -> Iterator[Refusal]:
                 yield _refusal(token.file, token.line, f"{what} ({token.text})")
 
 
-def _may_be_discarded(code: list[Token], index: int) -> bool:
-    """Whether the code at `index` is in a branch of an `if constexpr`, which only the compiler can choose."""
-    depth = 0
-    for position in range(index - 1, 0, -1):
-        text = code[position].text
-        if code[position].kind == "sign" and text in ("}", "{"):
-            depth += 1 if text == "}" else -1
-        if depth >= 0:
-            continue
-        depth = 0  # the block that opens here contains `index`
-        if code[position - 1].text == ")":
-            opened = opening(code, position - 1)
-            if [each.text for each in code[max(opened - 2, 0) : opened]] == ["if", "constexpr"]:
-                return True
-        if code[position - 1].text == "else":
-            return _belongs_to_constexpr(code, position - 1)
-    return False
-
-
-def _belongs_to_constexpr(code: list[Token], index: int) -> bool:
-    """Whether the `else` at `index` belongs to an `if constexpr`."""
-    if code[index - 1].text != "}":
-        return False
-    opened = opening(code, index - 1)
-    if code[opened - 1].text == "else":
-        return False
-    condition = opening(code, opened - 1)
-    return [each.text for each in code[max(condition - 2, 0) : condition]] == ["if", "constexpr"]
-
-
 def _refuse_if_called(code: list[Token], index: int, text: str) -> None:
-    """Replace the `asm` at `index` by a call that the compiler rejects with `text`, unless the call is discarded."""
+    """Replace the `asm` at `index` by a call that the compiler rejects with `text`, unless it is in discarded code."""
     begin = index + 1
     while begin < len(code) and code[begin].kind == "name":
         begin += 1
-    end = matching(code, begin)
+    end = closing(code, begin)
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
     name = f"kjit_refused_{index}"
     code[index].text = f'{{ __attribute__((error("{quoted}"))) void {name}(); {name}(); }}'

@@ -147,12 +147,8 @@ void require_items(const Items& items, Position at) {
 
 template <typename T>
 void require_convertible(const TVMFFIAny& value, Position at) {
-  if constexpr (LightValue<T>) {
-    if (!::tvm::ffi::KjitValue<T, void>::take(value).has_value()) not_of_type(at, named<T>(), value);
-  } else {
-    using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
-    if (!AnyView::CopyFromTVMFFIAny(value).template try_cast<T>().has_value()) not_of_type(at, named<T>(), value);
-  }
+  using AnyView = typename dependent<::tvm::ffi::AnyView, T>::type;
+  if (!AnyView::CopyFromTVMFFIAny(value).template try_cast<T>().has_value()) not_of_type(at, named<T>(), value);
 }
 
 template <typename T>

@@ -79,92 +79,79 @@ struct Operand {
 /// A tensor that is read.
 template <typename T>
 struct In : Operand<T, true, false> {
-  template <typename View>
-  explicit In(const View& tensor) : Operand<T, true, false>(tensor) {}
+  using Operand<T, true, false>::Operand;
 };
 
 /// The same, possibly absent: then zeros.
 template <typename T>
 struct OptionalIn : Operand<T, true, false, true> {
-  template <typename View>
-  explicit OptionalIn(const View& tensor) : Operand<T, true, false, true>(tensor) {}
+  using Operand<T, true, false, true>::Operand;
 };
 
 /// A tensor that is modified in place.
 template <typename T>
 struct Mut : Operand<T, true, true> {
-  template <typename View>
-  explicit Mut(const View& tensor) : Operand<T, true, true>(tensor) {}
+  using Operand<T, true, true>::Operand;
 };
 
 /// A tensor that is written without being read.
 template <typename T>
 struct Out : Operand<T, false, true> {
-  template <typename View>
-  explicit Out(const View& tensor) : Operand<T, false, true>(tensor) {}
+  using Operand<T, false, true>::Operand;
 };
 
 /// A table: rows selected by an index are read.
 template <typename T>
 struct Table : Operand<T, true, false, false, Place::kTable> {
-  template <typename View>
-  explicit Table(const View& tensor) : Operand<T, true, false, false, Place::kTable>(tensor) {}
+  using Operand<T, true, false, false, Place::kTable>::Operand;
 };
 
 /// A table: rows selected by an index are written without being read.
 template <typename T>
 struct OutTable : Operand<T, false, true, false, Place::kTable> {
-  template <typename View>
-  explicit OutTable(const View& tensor) : Operand<T, false, true, false, Place::kTable>(tensor) {}
+  using Operand<T, false, true, false, Place::kTable>::Operand;
 };
 
 /// A table: rows selected by an index are modified in place.
 template <typename T>
 struct MutTable : Operand<T, true, true, false, Place::kTable> {
-  template <typename View>
-  explicit MutTable(const View& tensor) : Operand<T, true, true, false, Place::kTable>(tensor) {}
+  using Operand<T, true, true, false, Place::kTable>::Operand;
 };
 
 /// A tensor with one element for each column, read by all rows.
 template <typename T>
 struct PerColumn : Operand<T, true, false, false, Place::kColumn> {
-  template <typename View>
-  explicit PerColumn(const View& tensor) : Operand<T, true, false, false, Place::kColumn>(tensor) {}
+  using Operand<T, true, false, false, Place::kColumn>::Operand;
 };
 
 /// The same, possibly absent: then zeros.
 template <typename T>
 struct OptionalPerColumn : Operand<T, true, false, true, Place::kColumn> {
-  template <typename View>
-  explicit OptionalPerColumn(const View& tensor) : Operand<T, true, false, true, Place::kColumn>(tensor) {}
+  using Operand<T, true, false, true, Place::kColumn>::Operand;
 };
 
 /// A tensor with one element for each row, read by the whole row.
 template <typename T>
 struct PerRow : Operand<T, true, false, false, Place::kRow> {
-  template <typename View>
-  explicit PerRow(const View& tensor) : Operand<T, true, false, false, Place::kRow>(tensor) {}
+  using Operand<T, true, false, false, Place::kRow>::Operand;
 };
 
 /// The same, possibly absent: then zeros.
 template <typename T>
 struct OptionalPerRow : Operand<T, true, false, true, Place::kRow> {
-  template <typename View>
-  explicit OptionalPerRow(const View& tensor) : Operand<T, true, false, true, Place::kRow>(tensor) {}
+  using Operand<T, true, false, true, Place::kRow>::Operand;
 };
 
 /// A tensor with one element for each row, written once a row.
 template <typename T>
 struct OutPerRow : Operand<T, false, true, false, Place::kRow> {
-  template <typename View>
-  explicit OutPerRow(const View& tensor) : Operand<T, false, true, false, Place::kRow>(tensor) {}
+  using Operand<T, false, true, false, Place::kRow>::Operand;
 };
 
 /// The same, modified in place, once a row.
 template <typename T>
 struct MutPerRow : Operand<T, true, true, false, Place::kRow> {
-  template <typename View>
-  explicit MutPerRow(const View& tensor) : Operand<T, true, true, false, Place::kRow>(tensor) {}
+  using Operand<T, true, true, false, Place::kRow>::Operand;
 };
 
 namespace host {

@@ -120,6 +120,8 @@ class thread_block_tile : public coalesced_group {
 
  public:
   thread_block_tile() : coalesced_group(lanes()) {}
+  template <typename Other>
+  thread_block_tile(const thread_block_tile<Size, Other>& other) : coalesced_group(other) {}
 
   static constexpr unsigned num_threads() { return Size; }
   static constexpr unsigned size() { return Size; }

@@ -1,5 +1,5 @@
-// Replaces CUDA's header: the simulated part of the CUDA runtime's C++ API.
+// CUDA's header, which kjit_sim/sim.h includes before it defines what a CUDA compiler does.
 
 #pragma once
 
-#include <kjit_sim/sim.h>
+#include_next <cuda_runtime.h>

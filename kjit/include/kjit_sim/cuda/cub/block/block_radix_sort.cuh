@@ -18,10 +18,7 @@ class BlockRadixSort {
   using Order = kjit_detail::Order<Block, kItems>;
   static constexpr int kAll = Block::kThreads * kItems;
   static constexpr int kBits = sizeof(KeyT) * 8;
-  using Digits =
-      std::conditional_t<sizeof(KeyT) == 1, std::uint8_t,
-                         std::conditional_t<sizeof(KeyT) == 2, std::uint16_t,
-                                            std::conditional_t<sizeof(KeyT) == 4, std::uint32_t, std::uint64_t>>>;
+  using Digits = kjit_sim::ptx::Bits<KeyT>;
   static_assert(sizeof(Digits) == sizeof(KeyT), "the simulator sorts keys of 1, 2, 4 or 8 bytes");
   struct Storage {
     KeyT keys[kAll];
@@ -35,35 +32,19 @@ class BlockRadixSort {
   BlockRadixSort() : storage_(kjit_detail::private_storage<Storage>()) {}
   explicit BlockRadixSort(TempStorage& storage) : storage_(storage.Alias()) {}
 
-  void Sort(KeyT (&keys)[kItems], int begin_bit = 0, int end_bit = kBits) {
-    NullType* const none = nullptr;
-    sort<false, false>(keys, none, begin_bit, end_bit);
+#define KJIT_SIM_SORT(name, is_descending, is_striped)                                              \
+  void name(KeyT(&keys)[kItems], int begin_bit = 0, int end_bit = kBits) {                          \
+    NullType* const none = nullptr;                                                                 \
+    sort<is_descending, is_striped>(keys, none, begin_bit, end_bit);                                \
+  }                                                                                                 \
+  void name(KeyT(&keys)[kItems], ValueT(&values)[kItems], int begin_bit = 0, int end_bit = kBits) { \
+    sort<is_descending, is_striped>(keys, values, begin_bit, end_bit);                              \
   }
-  void Sort(KeyT (&keys)[kItems], ValueT (&values)[kItems], int begin_bit = 0, int end_bit = kBits) {
-    sort<false, false>(keys, values, begin_bit, end_bit);
-  }
-  void SortDescending(KeyT (&keys)[kItems], int begin_bit = 0, int end_bit = kBits) {
-    NullType* const none = nullptr;
-    sort<true, false>(keys, none, begin_bit, end_bit);
-  }
-  void SortDescending(KeyT (&keys)[kItems], ValueT (&values)[kItems], int begin_bit = 0, int end_bit = kBits) {
-    sort<true, false>(keys, values, begin_bit, end_bit);
-  }
-  void SortBlockedToStriped(KeyT (&keys)[kItems], int begin_bit = 0, int end_bit = kBits) {
-    NullType* const none = nullptr;
-    sort<false, true>(keys, none, begin_bit, end_bit);
-  }
-  void SortBlockedToStriped(KeyT (&keys)[kItems], ValueT (&values)[kItems], int begin_bit = 0, int end_bit = kBits) {
-    sort<false, true>(keys, values, begin_bit, end_bit);
-  }
-  void SortDescendingBlockedToStriped(KeyT (&keys)[kItems], int begin_bit = 0, int end_bit = kBits) {
-    NullType* const none = nullptr;
-    sort<true, true>(keys, none, begin_bit, end_bit);
-  }
-  void SortDescendingBlockedToStriped(KeyT (&keys)[kItems], ValueT (&values)[kItems], int begin_bit = 0,
-                                      int end_bit = kBits) {
-    sort<true, true>(keys, values, begin_bit, end_bit);
-  }
+  KJIT_SIM_SORT(Sort, false, false)
+  KJIT_SIM_SORT(SortDescending, true, false)
+  KJIT_SIM_SORT(SortBlockedToStriped, false, true)
+  KJIT_SIM_SORT(SortDescendingBlockedToStriped, true, true)
+#undef KJIT_SIM_SORT
 
  private:
   template <bool kIsDescending, bool kIsStriped, typename Value>

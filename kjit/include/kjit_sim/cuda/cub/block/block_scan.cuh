@@ -40,36 +40,25 @@ class BlockScan {
   explicit BlockScan(TempStorage& storage) : storage_(storage.Alias()) {}
 
   // For one value or an array, by the types `In` and `Out`.
-  template <typename In, typename Out>
-  void ExclusiveSum(In&& input, Out& output) {
-    T total;
-    scan<false>(input, output, Value{T{}}, Plus(), total);
+#define KJIT_SIM_SUM(name, is_inclusive, prefix)                                                  \
+  template <typename In, typename Out>                                                            \
+  void name(In&& input, Out& output) {                                                            \
+    T total;                                                                                      \
+    scan<is_inclusive>(input, output, prefix, Plus(), total);                                     \
+  }                                                                                               \
+  template <typename In, typename Out>                                                            \
+  void name(In&& input, Out& output, T& block_aggregate) {                                        \
+    scan<is_inclusive>(input, output, prefix, Plus(), block_aggregate);                           \
+  }                                                                                               \
+  template <typename In, typename Out, typename Callback>                                         \
+    requires std::is_invocable_v<Callback&, T>                                                    \
+  void name(In&& input, Out& output, Callback& block_prefix_callback_op) {                        \
+    T total;                                                                                      \
+    scan<is_inclusive>(input, output, Called<Callback>{block_prefix_callback_op}, Plus(), total); \
   }
-  template <typename In, typename Out>
-  void ExclusiveSum(In&& input, Out& output, T& block_aggregate) {
-    scan<false>(input, output, Value{T{}}, Plus(), block_aggregate);
-  }
-  template <typename In, typename Out, typename Callback>
-    requires std::is_invocable_v<Callback&, T>
-  void ExclusiveSum(In&& input, Out& output, Callback& block_prefix_callback_op) {
-    T total;
-    scan<false>(input, output, Called<Callback>{block_prefix_callback_op}, Plus(), total);
-  }
-  template <typename In, typename Out>
-  void InclusiveSum(In&& input, Out& output) {
-    T total;
-    scan<true>(input, output, Nothing{}, Plus(), total);
-  }
-  template <typename In, typename Out>
-  void InclusiveSum(In&& input, Out& output, T& block_aggregate) {
-    scan<true>(input, output, Nothing{}, Plus(), block_aggregate);
-  }
-  template <typename In, typename Out, typename Callback>
-    requires std::is_invocable_v<Callback&, T>
-  void InclusiveSum(In&& input, Out& output, Callback& block_prefix_callback_op) {
-    T total;
-    scan<true>(input, output, Called<Callback>{block_prefix_callback_op}, Plus(), total);
-  }
+  KJIT_SIM_SUM(ExclusiveSum, false, Value{T{}})
+  KJIT_SIM_SUM(InclusiveSum, true, Nothing{})
+#undef KJIT_SIM_SUM
 
 #define KJIT_SIM_SCAN(name, is_inclusive)                                                                     \
   template <typename In, typename Out, typename Op>                                                           \

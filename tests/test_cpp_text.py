@@ -1,0 +1,42 @@
+"""kjit.cpp_text: tokens, and the pieces of a preprocessed unit."""
+
+from __future__ import annotations
+
+from kjit.cpp_text import closing, opening, pieces, place, tokens
+
+UNIT = """# 1 "a.cu"
+int a;
+# 7 "b\\\"c.h" 1 3
+int b;
+# 1 "own.h" 1
+# 2 "a.cu" 2
+
+# 3 "a.cu" 3
+MACRO"""
+
+
+def test_a_unit_is_cut_at_line_markers() -> None:
+    found = [(each.file, each.line, each.is_own, each.is_system, UNIT[each.begin : each.end]) for each in pieces(UNIT)]
+    assert found == [
+        ("", 1, False, False, ""),
+        ("a.cu", 1, True, False, "int a;\n"),
+        ('b"c.h', 7, False, True, "int b;\n"),
+        ("own.h", 1, True, False, ""),
+        ("a.cu", 2, True, False, "\n"),
+        ("a.cu", 3, True, True, "MACRO"),
+    ]
+    assert "".join(UNIT[each.marker : each.end] for each in pieces(UNIT)) == UNIT
+
+
+def test_a_place_is_that_of_the_line_marker_before_it() -> None:
+    unit = '# 1 "a.cu"\nint a;\n# 7 "b.h" 1\nint b;\n\nint c;\n'
+    assert [place(unit, unit.index(f"int {name}")) for name in "abc"] == [("a.cu", 1), ("b.h", 7), ("b.h", 9)]
+
+
+def test_literals_directives_and_numbers_are_one_token_each() -> None:
+    text = """f(1'000, '(', R"x(")x", "\\"");\n#pragma ")"\nk<<<1>>>"""
+    found = [each for each in tokens(text, 0, len(text)) if each.kind != "space"]
+    assert "".join(each.text for each in found) == """f(1'000,'(',R"x(")x","\\"");k<<<1>>>"""
+    assert [each.text for each in found][-4:] == ["k", "<<<", "1", ">>>"]
+    assert (closing(found, 1), opening(found, 9)) == (9, 1)
+    assert all(text[each.begin : each.end] == each.text for each in found)
