@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 
 import pytest
 
-from kjit.cli.new import new
 from kjit.engine.cache import contents
 from kjit.scaffold.patterns import PATTERNS
 from kjit.spec import KINDS
@@ -25,12 +23,8 @@ def test_no_row_of_the_table_is_marked_as_unnoticed() -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_pattern_is_in_the_help_and_on_the_pages(pattern: str) -> None:
-    assert f"{pattern}: " in str(
-        inspect.signature(new, eval_str=True).parameters["pattern"].annotation.__metadata__[0].help
-    )
-    assert f"`{pattern}`" in page("commands.md")
-    assert f"`{pattern}`" in page("adding-a-kernel.md")
+def test_a_pattern_is_on_the_page(pattern: str) -> None:
+    assert f"| `{pattern}` |" in page("adding-a-kernel.md")
 
 
 @pytest.mark.parametrize("kind", KINDS)
