@@ -56,6 +56,7 @@ SLOW = (
     "tests/scaffold/test_generated_code.py",
     "tests/scaffold/test_real_ops.py",
     "tests/scaffold/test_reference_ops.py",
+    "tests/scaffold/test_wrong_ops.py",
     "tests/sim/",
     "tests/test_benchmark.py",
     "tests/test_collection.py",

@@ -8,6 +8,7 @@ import runpy
 import subprocess
 from pathlib import Path
 
+import each_pattern
 import pytest
 from exported import functions_of
 
@@ -35,6 +36,7 @@ def cases_of(gpu_test: Path) -> set[str]:
 
 
 GPU_TESTS = [path for path in sorted((ROOT / "tests" / "gpu").glob("test_*.py")) if cases_of(path)]
+GPU_TESTS.remove(ROOT / "tests" / "gpu" / "test_rowwise.py")  # with the other patterns, below
 assert set.union(*map(cases_of, GPU_TESTS)) == {path.stem for path in (ROOT / "tests" / "gpu").glob("*.cuh")}
 
 pytestmark = pytest.mark.nvcc
@@ -148,6 +150,16 @@ def test_the_device_code_of_a_gpu_test_compiles(module: Path, tmp_path: Path) ->
     check_device_code(gpu_tests_kernels(module), ARCHS[-1], tmp_path)
 
 
+def patterns_kernels(pattern: str) -> kjit.Spec:
+    path, exports = each_pattern.cases_of(pattern)
+    return kjit.Spec(path.stem, cuda_files=[path], cuda_wrappers=exports)
+
+
+@pytest.mark.parametrize("pattern", each_pattern.NAMES)
+def test_the_device_code_of_a_pattern_compiles(pattern: str, tmp_path: Path) -> None:
+    check_device_code(patterns_kernels(pattern), ARCHS[-1], tmp_path)
+
+
 # For the oldest and the newest, as these are long compiles; the two longest for the newest alone.
 
 
@@ -163,6 +175,13 @@ def test_the_device_code_of_a_gpu_test_compiles(module: Path, tmp_path: Path) ->
 )
 def test_the_kernels_of_a_gpu_test_compile(module: Path, arch: str) -> None:
     check_module(gpu_tests_kernels(module), arch)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("arch", [ARCHS[0], ARCHS[-1]])
+@pytest.mark.parametrize("pattern", each_pattern.NAMES)
+def test_the_kernels_of_a_pattern_compile(pattern: str, arch: str) -> None:
+    check_module(patterns_kernels(pattern), arch)
 
 
 def test_a_vector_of_pairs_is_one_load_and_one_store(tmp_path: Path) -> None:

@@ -112,12 +112,6 @@ def test_tests_that_do_not_concern_an_op_are_not_there() -> None:
     assert "test_writes_to_the_output_that_it_is_given" not in in_place
 
 
-def test_names_of_tensors_are_those_of_the_signature() -> None:
-    of_half, of_shift = checks_of(half), checks_of(shift_)
-    assert (of_half.given, of_half.outputs, of_half.mutated) == (["x"], ["out"], [])
-    assert (of_shift.given, of_shift.optional, of_shift.mutated) == (["x", "by"], ["by"], ["x"])
-
-
 def test_a_class_without_a_part_of_it_is_refused() -> None:
     with pytest.raises(TypeError, match="class Partly: give op=, module=, reference= and inputs= together"):
 

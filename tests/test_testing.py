@@ -30,17 +30,6 @@ def test_neighbouring_fp8_values_agree(dtype: torch.dtype) -> None:
     torch.testing.assert_close(neighbours, values, **kjit.testing.tolerances(dtype))
 
 
-@pytest.mark.parametrize("source", [torch.float32, torch.float16, torch.float8_e5m2])
-def test_a_float64_of_narrower_floats_is_held_to_the_limits_of_fp32(source: torch.dtype) -> None:
-    limits = kjit.testing.tolerances(torch.float64, torch.float64, torch.int32, source)
-    assert limits == kjit.testing.tolerances(torch.float32)
-
-
-def test_a_float64_of_float64_and_integers_is_held_to_its_own_limits() -> None:
-    limits = kjit.testing.tolerances(torch.float64, torch.float64, torch.int32, torch.bool)
-    assert limits == kjit.testing.tolerances(torch.float64)
-
-
 def test_a_complex_dtype_has_no_tolerances() -> None:
     with pytest.raises(TypeError, match=r"no tolerances for torch\.complex64"):
         kjit.testing.tolerances(torch.complex64)

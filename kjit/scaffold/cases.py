@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, count, repeat
 from typing import Literal
 
-from kjit.dtypes import DTYPES, DType
+from kjit.dtypes import DType
 from kjit.scaffold.python import PythonView
 from kjit.scaffold.start import Start, View, python_tuple
 from kjit.signature.signature import ELLIPSIS, Dimension, Scalar, Signature, Tensor
@@ -18,9 +18,6 @@ from kjit.testing import LARGEST, LONGEST_ROW
 MANY = 25_000_000
 """The maximum number of elements of a tensor in a test: 200 MB, because references compute in float64. Without a limit,
 an op with large sizes of its own would get tensors of many gigabytes."""
-
-IN_MANY_ROWS = 4_400_000
-"""The total number of elements of the rows in a test with many short ones."""
 
 _SPARE = 3
 """The number of rows of a table that are not written to."""
@@ -156,12 +153,6 @@ class CasesView(CallsView):
             attributes["index"] = f'"{self.placed.index.name}"'
         if has_kernels:
             attributes["kernels"] = "kjit.testing.Kernels(spills=False)"
-        if has_kernels and self.huge_shape:
-            attributes["huge_shape"] = self.huge_shape
-            if self.huge_axis:
-                attributes["huge_axis"] = str(self.huge_axis)
-            if self._huge_inputs != self.inputs:
-                attributes["huge_inputs"] = python_tuple(f'"{name}"' for name in self._huge_inputs)
         return attributes
 
     @property
@@ -183,8 +174,6 @@ class CasesView(CallsView):
         chosen = f"math.prod({self._shape_of(self.placed.index)})"
         if self.start.scattered:
             return f"{chosen} + {_SPARE}"
-        if self.placed.index.dtype == DTYPES["int32"] and set(self.placed.row) <= {1}:
-            chosen = f"min({chosen}, 2**31 - 1)"  # the number of rows in the test of 2**31 elements
         return f"max(1, {chosen})"
 
     def _dtypes_of(self, tensors: Iterable[Tensor]) -> set[DType]:
@@ -282,20 +271,7 @@ class CasesView(CallsView):
             if largest < (LONGEST_ROW if self.placed.row_rank else LARGEST):
                 arguments.append(f"largest={largest}")
             growing.append(f"*kjit.testing.boundary_shapes({', '.join(arguments)})")
-        return [*growing, *self._small_shapes, *self._shapes_of_many_rows]
-
-    @property
-    def _shapes_of_many_rows(self) -> list[str]:
-        """Shapes with many short rows, aligned to vectors and not."""
-        if not self.start.sums or not self._free_leading or not self._free_row:
-            return []
-        fixed = math.prod(size for size in self.placed.main.shape if isinstance(size, int))
-        sizes = {length: IN_MANY_ROWS // fixed // length | 1 for length in (101, 104)}
-        ends = self._free_leading[0], self._free_row[-1]
-        return [
-            self._filled(dict(zip(ends, (f"{rows:_}", str(length)), strict=True)), "1")
-            for length, rows in sizes.items()
-        ]
+        return [*growing, *self._small_shapes]
 
     @property
     def _small_shapes(self) -> list[str]:
@@ -335,40 +311,7 @@ class CasesView(CallsView):
         return repr(self._shape({**dict.fromkeys(named, 3), **dict.fromkeys(named[-1:], 256)}))
 
     @property
-    def huge_shape(self) -> str:
-        """A shape with just over 2**31 elements; empty if there is none."""
-        growing = self._huge_dimension
-        if self.start.scattered:  # tables do not end where rows do
-            return ""
-        if growing is None or self.fixed_elements >= 2**31:  # all tests have more
-            return ""
-        if not self.placed.row_rank:
-            size = "2**31 + 11" if self.fixed_elements == 1 else f"2**31 // {self.fixed_elements} + 3"
-            return self._filled({growing: size}, "1")
-        columns = 1024 if self._free_row else 1
-        size = f"2**31 // {self.fixed_elements * columns} + 3"
-        return self._filled({growing: size, **dict.fromkeys(self._free_row[-1:], str(columns))}, "1")
-
-    @property
-    def huge_axis(self) -> int:
-        """The position of the large size in that shape."""
-        growing = self._huge_dimension
-        return 0 if growing is None else self.placed.main.shape.index(growing)
-
-    @property
-    def _huge_dimension(self) -> Dimension | None:
-        free = self._free_leading
-        if not self.placed.row_rank:
-            return free[-1] if free else None
-        return free[0] if free and self.placed.main.shape[0] == free[0] else None
-
-    @property
-    def _huge_inputs(self) -> list[str]:
-        """The inputs that grow with that size: all but tables and per-column tensors."""
-        return [tensor.name for tensor in self.placed.inputs("element", "halves", "number", "index")]
-
-    @property
-    def fixed_elements(self) -> int:
+    def _fixed_elements(self) -> int:
         """The product of the dimensions that are numbers."""
         return math.prod(dimension for dimension in self.placed.main.shape if isinstance(dimension, int))
 
@@ -384,22 +327,15 @@ class CasesView(CallsView):
     @property
     def bench_shape(self) -> str:
         """The main shape in the benchmark, as an expression of `size`, if it can grow."""
-        if self.bench_axis == "elements":
-            size = "size" if self.fixed_elements == 1 else f"size // {self.fixed_elements}"
-            return next((self._filled({d: size}, "1") for d in self._free_leading[-1:]), self.sample_shape)
-        grows = self._free_row if self.bench_axis == "columns" else self._free_leading
-        return self._filled(self._bench_sizes, "1") if grows else self.sample_shape
-
-    @property
-    def _bench_sizes(self) -> dict[Dimension, str]:
-        """The names of the two sizes that are not 1 in the benchmark of an op with rows."""
-        rows, columns = ("ROWS", "size") if self.bench_axis == "columns" else ("size", "COLUMNS")
-        return {**dict.fromkeys(self._free_leading[:1], rows), **dict.fromkeys(self._free_row[-1:], columns)}
-
-    @property
-    def bench_constant(self) -> str:
-        """The constant of the benchmark: ROWS, COLUMNS, or none."""
-        return next((name for name in ("ROWS", "COLUMNS") if name in self.bench_shape), "")
+        leading, row = self._free_leading, self._free_row
+        sizes: dict[Dimension, str] = {}
+        if self.bench_axis == "elements" and leading:
+            sizes[leading[-1]] = "size" if self._fixed_elements == 1 else f"size // {self._fixed_elements}"
+        elif self.bench_axis == "columns":
+            sizes = {**dict.fromkeys(leading[:1], "4096"), row[-1]: "size"}
+        elif leading:
+            sizes = {leading[0]: "size", **dict.fromkeys(row[-1:], "1024")}
+        return self._filled(sizes, "1") if sizes else self.sample_shape
 
 
 def sample_numbers(signature: Signature) -> dict[str, str]:

@@ -266,7 +266,6 @@ class CustomCases(CallsView):
     # The benchmark.
 
     has_fp8: ClassVar = False  # `reference` says how PyTorch computes with it
-    bench_constant: ClassVar = ""
     bench_axis: ClassVar = "rows"
 
     @property

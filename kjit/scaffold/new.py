@@ -115,7 +115,6 @@ def scaffold_op(
     elif function is not None:
         raise UsageError("--function: there is no file to take it from.", hint="--from FILE.cu")
     chosen = find_pattern(pattern)
-    kinds = _check_devices(devices)
     parsed = parse_signature(chosen.signature if signature is None else signature)
     if adoption is not None:
         parsed = adoption.signature
@@ -134,10 +133,9 @@ def scaffold_op(
         project = read_project(pyproject)
         files = FileSet(project.root)
         add_package(files, project)
-    _check_free(op, project)
 
-    kernels = _kernels(op, chosen, kinds, project)
-    context = _context(op, chosen, placed, kinds, meant, project, kernels)
+    kernels = _kernels(op, chosen, devices, project)
+    context = _context(op, chosen, placed, devices, meant, project, kernels)
     if adoption is not None:
         notes += adoption.notes
         kernels = dict.fromkeys(kernels, "op/csrc/adopted.cuh.j2")
@@ -200,7 +198,12 @@ def _adopted_context(
 
 def parse_devices(text: str) -> tuple[Side, ...]:
     """Read `cuda`, `cpu` or `cuda,cpu`."""
-    return _check_devices([item.strip() for item in text.split(",")])
+    devices = {item.strip() for item in text.split(",")}
+    for device in sorted(devices - {"cuda", "cpu"}):
+        hint = "did you mean cuda?" if device in ("gpu", "nvidia", "cu") else "--device cuda, cpu or cuda,cpu"
+        raise UsageError(f"--device: '{device}' is none of cuda and cpu.", hint=hint)
+    sides: tuple[Side, ...] = ("cuda", "cpu")
+    return tuple(side for side in sides if side in devices)
 
 
 def parse_dtypes(text: str) -> tuple[DType, ...]:
@@ -218,24 +221,6 @@ def parse_dtypes(text: str) -> tuple[DType, ...]:
     return tuple(dict.fromkeys(dtypes))
 
 
-def _check_devices(devices: Sequence[str]) -> tuple[Side, ...]:
-    kinds: list[Side] = []
-    for device in devices:
-        kind: Side
-        if device == "cuda":
-            kind = "cuda"
-        elif device == "cpu":
-            kind = "cpu"
-        else:
-            hint = "did you mean cuda?" if device in ("gpu", "nvidia", "cu") else "--device cuda, cpu or cuda,cpu"
-            raise UsageError(f"--device: '{device}' is none of cuda and cpu.", hint=hint)
-        if kind not in kinds:
-            kinds.append(kind)
-    if not kinds:
-        raise UsageError("--device: no device is given.", hint="--device cuda, cpu or cuda,cpu")
-    return tuple(sorted(kinds, reverse=True))
-
-
 def _check_dtypes(signature: Signature, pattern: Pattern, dtypes: Sequence[DType] | None) -> Sequence[DType]:
     if dtypes is None:
         return DEFAULT_DTYPES
@@ -244,8 +229,6 @@ def _check_dtypes(signature: Signature, pattern: Pattern, dtypes: Sequence[DType
             "--dtypes: the signature has no dtype variable that they could stand for.",
             hint=f"write T[...] where the dtype may vary, as in: {pattern.signature}",
         )
-    if not dtypes:
-        raise UsageError("--dtypes: there is no dtype to build for.", hint="for example: --dtypes fp32,bf16")
     for dtype in dtypes:
         if dtype.kind == "bool":
             raise UsageError(
@@ -253,20 +236,6 @@ def _check_dtypes(signature: Signature, pattern: Pattern, dtypes: Sequence[DType
                 hint="write bool[...] in the signature for a tensor of bools",
             )
     return dtypes
-
-
-def _check_free(op: str, project: Project) -> None:
-    """Refuse a name that the package or the project uses for something else.
-
-    The op's own files are protected by `FileSet.write`, and `--force` may overwrite them.
-    """
-    folder = project.package_dir / op
-    if folder.is_dir():
-        raise UsageError(
-            f"{project.display(folder)} is a folder, and would hide the wrapper {op}.py.", hint=f"for example: {op}_op"
-        )
-    if project.package.split(".")[0] == op:
-        raise UsageError(f"the project's package is named '{op}' already.", hint=f"for example: {op}_op")
 
 
 def _kernels(op: str, pattern: Pattern, devices: Sequence[Side], project: Project) -> dict[Path, str]:

@@ -28,8 +28,11 @@ def load_cpp(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
     optimisation = [] if is_for_users_flags(pytestconfig) else ["-O1"]
 
     def load(name: str, exports: Iterable[tuple[str, str]] = ()) -> Any:
-        source = HERE / f"{name}.cpp"
-        wrappers = [*functions_of(source), *exports]
+        source, wrappers = HERE / f"{name}.cpp", list(exports)
+        if source.is_file():
+            wrappers = [*functions_of(source), *wrappers]
+        else:  # the ops of a pattern, for the GPU too
+            source = HERE.parent / "gpu" / f"{name}.h"
         if sanitized.VARIABLE in os.environ:
             return tvm_ffi.load_module(str(sanitized.build(source, wrappers, tmp_path_factory.mktemp(name))))
         return kjit.load_jit(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_pattern import NAMES, cases_of
 from exported import functions_of
 
 import kjit
@@ -47,7 +48,8 @@ WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror"]
 OF_THIS_CPU = ["-Wno-unknown-warning-option", "-Wno-invalid-feature-combination"]
 
 
-CASES = sorted(Path(__file__).parent.glob("*_cases.cpp"))
+OF_PATTERNS = dict(map(cases_of, NAMES))
+CASES = [*sorted(Path(__file__).parent.glob("*_cases.cpp")), *OF_PATTERNS]
 HIGHWAY_CASES = Path(__file__).parent / "highway_cases.cpp"
 CLANG = next(
     filter(None, map(shutil.which, ("clang++", *(f"clang++-{version}" for version in range(30, 15, -1))))), None
@@ -163,7 +165,7 @@ def test_the_cases_compile_with_clang(case: Path, tmp_path: Path) -> None:
     flags = cxx_flags(toolchain_of(CLANG, target), Spec("unit", cpp_files=[case], extra_include_paths=folders))
     flags = [*without_openmp(without_own_headers(flags)), *OF_THIS_CPU]
     path = tmp_path / "unit.cpp"
-    exports = () if case == HIGHWAY_CASES else tuple(functions_of(case))
+    exports = () if case == HIGHWAY_CASES else tuple(OF_PATTERNS.get(case) or functions_of(case))
     path.write_text(wrapper_unit([str(case)], exports, with_cuda_types=False))
     check([CLANG, *flags, f"-I{INCLUDE}", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only", str(path)])
 

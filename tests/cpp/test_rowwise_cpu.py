@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pattern_rowwise
 import pytest
-import rowwise
 import torch
 from forked import Forks
-from rowwise import CHECKS, MIXES, check_every_role, check_special_rows
+from pattern_rowwise import CHECKS, MIXES, check_every_role, check_special_rows
 
 from kjit import env
 
 CASES = "rowwise_cases"
-EXPORTS = rowwise.EXPORTS
+EXPORTS = pattern_rowwise.EXPORTS
 
 # Empty, less than a vector, around the boundaries of vectors and of staged or combined parts; for one thread and for
 # several.

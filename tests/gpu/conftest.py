@@ -49,11 +49,15 @@ def load_cuda() -> Callable[..., Any]:
     """A function that builds `<name>.cuh` of this folder with its functions, other exports and flags, and loads it."""
 
     def load(name: str, exports: Iterable[tuple[str, str]] = (), *flags: str) -> Any:
-        source = HERE / f"{name}.cuh"
+        source, wrappers = HERE / f"{name}.cuh", list(exports)
+        if source.is_file():
+            wrappers = [*functions_of(source), *wrappers]
+        else:  # the ops of a pattern, for the CPU too
+            source = HERE / f"{name}.h"
         return kjit.load_jit(
             name,
             cuda_files=[source],
-            cuda_wrappers=[*functions_of(source), *exports],
+            cuda_wrappers=wrappers,
             extra_cuda_cflags=[*QUICKLY, *flags],
         )
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gathering
+import pattern_gather
+import pattern_rowwise
 import pytest
-import rowwise
 import torch
 from parts import InParts
 
@@ -18,9 +18,9 @@ from kjit.testing import simulated
 OPS = ["rms_norm", "layer_norm"]
 LOOK_UPS = [0, 1]
 EXPORTS = [
-    *((name, symbol) for name, symbol in rowwise.EXPORTS if name in OPS),
+    *((name, symbol) for name, symbol in pattern_rowwise.EXPORTS if name in OPS),
     ("rms_norm_of_bytes", "RmsNorm<fp8_e4m3_t>::run"),
-    *(gathering.EXPORTS[number] for number in LOOK_UPS),
+    *(pattern_gather.EXPORTS[number] for number in LOOK_UPS),
 ]
 
 
@@ -50,7 +50,7 @@ def test_rows_that_begin_anywhere_are_read_inside_of_their_tensors(
     module: Any, op: str, columns: int, offset: int
 ) -> None:
     for rows in (1, 3):
-        rowwise.CHECKS[op](module, rows, columns, offset, "cpu")
+        pattern_rowwise.CHECKS[op](module, rows, columns, offset, "cpu")
 
 
 @pytest.mark.parametrize("offsets", [(1, 0, 0), (0, 1, 0), (3, 0, 1)])
@@ -58,7 +58,7 @@ def test_rows_that_begin_anywhere_are_read_inside_of_their_tensors(
 @pytest.mark.parametrize("number", first(LOOK_UPS))
 def test_so_are_the_rows_of_a_table(module: Any, number: int, columns: int, offsets: tuple[int, int, int]) -> None:
     for rows in (1, 40):
-        gathering.check_look_up(module, number, (rows, columns), offsets, "cpu", absent=False)
+        pattern_gather.check_look_up(module, number, (rows, columns), offsets, "cpu", absent=False)
 
 
 @pytest.mark.parametrize("columns", [17, 517, 2049, 4097])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from machine import DEVICE, many
 from parts import InParts
-from rowwise import CHECKS, EXPORTS, HUGE, MANY, MIXES, OFFSETS, SHAPES, check_every_role, check_special_rows
+from pattern_rowwise import CHECKS, EXPORTS, HUGE, MANY, MIXES, OFFSETS, SHAPES, check_every_role, check_special_rows
 
 EVERY_NIGHT = ["add_rms_norm", "qk_norm_across", "every_role_1"]
 """Ops of which another has as many tensors, or the same code for other dtypes."""

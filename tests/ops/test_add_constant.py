@@ -40,4 +40,3 @@ class TestAddConstant(
     shapes = (*kjit.testing.boundary_shapes((None,)), (), (3, 5, 7), (2, 0, 3))
     in_place = ("x", "out")
     kernels = kjit.testing.Kernels(spills=False)
-    huge_shape = (2**31 + 11,)

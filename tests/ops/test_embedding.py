@@ -26,6 +26,13 @@ def test_an_id_without_a_row_gives_zeros(device: str) -> None:
     assert out[:, 0].tolist() == [0, 1, 0, 0]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_results_past_two_to_the_31_are_right() -> None:
+    table = kjit.testing.random_tensor((8, 2**16), torch.bfloat16, "cuda")
+    ids = torch.randint(8, (2**15 + 3,), device="cuda")
+    assert torch.equal(embedding(ids, table)[-9:], table[ids[-9:]])
+
+
 def test_what_does_not_fit_is_refused(device: str) -> None:
     table, ids = torch.ones(3, 8, device=device), torch.zeros(2, dtype=torch.int32, device=device)
     with pytest.raises(TypeError, match="neither"):

@@ -194,21 +194,18 @@ def check_together(project: Path, ops: Sequence[Op], device: str, variants: int 
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_cpp_compiler_takes_what_random_signatures_become(project: Path, pattern: str) -> None:
-    check_together(project, random_ops(pattern, range(8)), "cpu")
+def test_the_cpp_compiler_has_no_warning(project: Path, pattern: str) -> None:
+    ops = [op for op in [*OPS, *CUSTOM, *LONG] if op.pattern == pattern]
+    check_together(project, [*random_ops(pattern, range(8)), *ops], "cpu", variants=2)
 
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     "pattern", ["rowwise", *(pytest.param(each, marks=pytest.mark.nightly) for each in PATTERNS if each != "rowwise")]
 )
-def test_nvcc_takes_what_random_signatures_become(project: Path, pattern: str) -> None:
-    check_together(project, random_ops(pattern, range(100, 103)), "cuda")
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_cpp_compiler_has_no_warning(project: Path, pattern: str) -> None:
-    check_together(project, [op for op in [*OPS, *CUSTOM, *LONG] if op.pattern == pattern], "cpu", variants=2)
+def test_nvcc_has_no_warning(project: Path, pattern: str) -> None:
+    ops = [op for op in [*OPS, *CUSTOM] if op.pattern == pattern]
+    check_together(project, [*random_ops(pattern, range(100, 103)), *ops], "cuda")
 
 
 def test_the_cpp_compiler_has_no_warning_of_large_sizes(project: Path) -> None:
@@ -226,12 +223,6 @@ def test_the_optimiser_has_no_warning(project: Path, level: str | None) -> None:
     staging = project / "staging"
     staging.mkdir()
     assert compile_variant(variant, Toolchain.for_target(variant.target), staging).warnings == ""
-
-
-@pytest.mark.nvcc
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_nvcc_has_no_warning(project: Path, pattern: str) -> None:
-    check_together(project, [op for op in [*OPS, *CUSTOM] if op.pattern == pattern], "cuda")
 
 
 @pytest.mark.nvcc

@@ -123,13 +123,6 @@ def test_an_op_goes_where_the_project_says(tmp_path: Path) -> None:
     assert "from a.b.scale import" in (tmp_path / "t/test_scale.py").read_text()
 
 
-def test_a_folder_with_the_name_of_the_op_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.kjit]\n")
-    (tmp_path / "kernels" / "scale").mkdir(parents=True)
-    with pytest.raises(UsageError, match=r"kernels/scale is a folder"):
-        scaffold_op("scale", start=tmp_path)
-
-
 def test_variants_are_the_dtypes_and_the_constants(tmp_path: Path) -> None:
     signature = "x: T[N], fast: const bool, n: const int = 4 -> out: T[N]"
     scaffold = scaffold_op("variants", signature, start=tmp_path, dtypes=parse_dtypes("bf16,int32"))

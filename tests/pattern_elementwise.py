@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import torch
+from each_pattern import Check
 from guarded import Guarded
 
 MIXES = {
@@ -90,3 +93,28 @@ def check_halves(
     if between is not None:
         assert torch.equal(kept.tensor.view(rows, size + gap)[:, size:], between)
     assert all(tensor.is_intact() for tensor in (x, other, kept, out))
+
+
+def checks() -> Iterator[tuple[str, Check]]:
+    """Each check of the ops, with a name."""
+    for number, offsets, absent in product(range(len(MIXES)), OFFSETS, (False, True)):
+
+        def mixes(module: Any, device: str, case: Any = (number, offsets, absent)) -> None:
+            for size in SIZES:
+                check_mix(module, case[0], size, case[1], device, absent=case[2])
+
+        yield f"mix-{number}-{offsets}-{absent}", mixes
+    for number, offset in product(range(len(NEGATED)), (0, 1, 7)):
+
+        def negates(module: Any, device: str, case: Any = (number, offset)) -> None:
+            for size in SIZES:
+                check_negate(module, case[0], size, case[1], device)
+
+        yield f"in_place-{number}-{offset}", negates
+    for number, (offset, gap), absent in product(range(len(HALVES)), [(0, 0), (0, 32), (0, 3), (1, 0)], (False, True)):
+
+        def halves(module: Any, device: str, case: Any = (number, offset, gap, absent)) -> None:
+            for shape in SHAPES:
+                check_halves(module, case[0], shape, *case[1:3], device, absent=case[3])
+
+        yield f"halves-{number}-{offset}-{gap}-{absent}", halves

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import torch
+from each_pattern import Check
 from guarded import Guarded
 
 STORES = {
@@ -84,3 +87,15 @@ def check_duplicates(module: Any, device: str) -> None:
     assert cache[1].eq(-1).all() and cache[3].eq(-1).all()
     assert all(float(value) in (1, 4) for value in cache[0])
     assert all(float(value) in (0, 2, 3, 5, 6, 7) for value in cache[2])
+
+
+def checks() -> Iterator[tuple[str, Check]]:
+    """Each check of the ops, with a name."""
+    for number, offsets, absent in product(range(len(STORES)), OFFSETS, (False, True)):
+
+        def stores(module: Any, device: str, case: Any = (number, offsets, absent)) -> None:
+            for shape in SHAPES:
+                check_store(module, case[0], shape, case[1], device, absent=case[2])
+
+        yield f"store-{number}-{offsets}-{absent}", stores
+    yield "duplicates", check_duplicates

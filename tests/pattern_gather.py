@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import torch
+from each_pattern import Check
 from guarded import Guarded
 
 LOOK_UPS = {
@@ -51,3 +54,27 @@ def check_look_up(
     assert torch.equal(total.tensor.float(), expected)
     assert torch.equal(out.tensor.float(), chosen)
     assert all(tensor.is_intact() for tensor in (table, column, bias, gate, shift, total, out))
+
+
+def check_no_rows(module: Any, device: str) -> None:
+    """A table without rows gives zeros."""
+    for columns in (257, 256, 1):
+        index = torch.ones(5, dtype=torch.int64, device=device)
+        column, gate, total, out = (
+            torch.ones(shape, device=device) for shape in (columns, 5, (5, columns), (5, columns))
+        )
+        module.look_up_0(torch.ones(0, columns, device=device), index, column, None, gate, None, total, out)
+        assert out.eq(0).all()
+        assert total.eq(2).all()
+
+
+def checks() -> Iterator[tuple[str, Check]]:
+    """Each check of the ops, with a name."""
+    for number, offsets, absent in product(range(len(LOOK_UPS)), OFFSETS, (False, True)):
+
+        def looks_up(module: Any, device: str, case: Any = (number, offsets, absent)) -> None:
+            for shape in SHAPES:
+                check_look_up(module, case[0], shape, case[1], device, absent=case[2])
+
+        yield f"look_up-{number}-{offsets}-{absent}", looks_up
+    yield "no_rows", check_no_rows

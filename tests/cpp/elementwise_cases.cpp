@@ -1,1 +1,0 @@
-#include "../gpu/elementwise_cases.h"

@@ -1,1 +1,0 @@
-#include "../gpu/gather_cases.h"

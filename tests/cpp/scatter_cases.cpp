@@ -1,1 +1,0 @@
-#include "../gpu/scatter_cases.h"

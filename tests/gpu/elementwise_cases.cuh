@@ -1,1 +1,0 @@
-#include "elementwise_cases.h"

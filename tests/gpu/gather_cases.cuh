@@ -1,1 +1,0 @@
-#include "gather_cases.h"

@@ -1,1 +1,0 @@
-#include "scatter_cases.h"
