@@ -66,7 +66,7 @@ _stats: dict[str, OpStats] = {}
 _inside: env.Simulation | None = None
 
 compiled: set[Variant] = set()
-"""What this process has compiled."""
+"""The variants that this process has compiled."""
 
 caches: weakref.WeakSet[Any] = weakref.WeakSet()
 """Objects that keep loaded modules by device; their `cache_clear` is called when a `simulated()` begins or ends."""
