@@ -200,7 +200,7 @@ class NvrtcUnits(NvccUnits):
 
     @property
     def use_nvcc(self) -> str:
-        """How to compile with nvcc what NVRTC does not take, as a hint."""
+        """A hint: the way to compile with nvcc what NVRTC does not take."""
         return f"set {env.CUDA_COMPILER} to auto or nvcc" if self.toolkit.has_nvcc else INSTALL_CUDA
 
     @property
