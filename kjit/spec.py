@@ -316,8 +316,8 @@ class Spec(Value):
     """One module: its sources, flags and exports.
 
     `cuda_*` is its CUDA side and `cpp_*` its C++ side. `load_jit` builds both into one module; a declared op builds one
-    module per target, from that target's side (`only`). `load_jit` and `jit` have the same keyword parameters, with the
-    same documentation (tests/test_spec.py).
+    module per target, from that target's side (`only`). `load_jit` and `jit` have the same keyword parameters
+    (tests/test_spec.py).
 
     Args:
         name: the op; a C++ and Python identifier, and the name of the library.
