@@ -57,7 +57,7 @@ def test_a_value_is_written_as(value: object, written: str) -> None:
 def test_the_headers_define_a_type_of_this_name_with_and_without_cuda(name: str) -> None:
     header = (Path(kjit.__file__).parent / "include" / "kjit" / "dtype.h").read_text("utf-8")
     always, cuda, light = re.split("^#if KJIT_CUDA_TYPES$|^#else$", header, flags=re.MULTILINE)[-3:]
-    definition = re.compile(rf"^(?:using {name} =|struct {name} )", re.MULTILINE)
+    definition = re.compile(rf"^(?:using {name} =|struct {name} |KJIT_LIGHT_TYPE_\({name},)", re.MULTILINE)
     assert definition.search(always) or (definition.search(cuda) and definition.search(light))
 
 
