@@ -158,8 +158,13 @@ def _report_usage(error: Exception) -> int:
     guess = _GUESS.search(message)
     sentence = (message[: guess.start()] if guess is not None else message).strip().rstrip(".")
     words = re.findall(r"[\w-]+", guess[1] or guess[2]) if guess is not None else []
-    context = getattr(error, "ctx", None)  # some errors have none
-    command = "kjit" if context is None else context.command_path
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        command = context.command_path
+    else:  # some errors have none
+        known = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
+        named = [word for word in sys.argv[1:] if word in known]
+        command = " ".join(["kjit", *named[:1]])
     hint = f"did you mean {' or '.join(words)}?" if words else f"`{command} --help` shows its usage"
     console.print_error(f"{sentence[:1].lower()}{sentence[1:]}.", hint)
     return int(getattr(error, "exit_code", 2))
