@@ -36,30 +36,18 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOMES = {
-    "CacheError": "kjit.errors",
-    "CompileError": "kjit.errors",
-    "CudaArch": "kjit.spec",
-    "DeclaredModule": "kjit.runtime.declared",
-    "KjitError": "kjit.errors",
-    "NotPrebuiltError": "kjit.errors",
-    "Spec": "kjit.spec",
-    "Target": "kjit.spec",
-    "ToolchainError": "kjit.errors",
-    "UsageError": "kjit.errors",
-    "Variant": "kjit.spec",
-    "cache_once": "kjit.runtime.once",
-    "highway_include": "kjit.runtime.highway",
-    "jit": "kjit.runtime.load",
-    "load_inline": "kjit.runtime.inline",
-    "load_jit": "kjit.runtime.load",
-    "make_cpp_args": "kjit.spec",
-    "module": "kjit.runtime.declared",
-    "product": "kjit.runtime.declared",
-    "stats": "kjit.runtime.load",
-    "torch_op": "kjit.runtime.torch_op",
-    "warm": "kjit.runtime.warm",
+_NAMES = {
+    "kjit.errors": "CacheError CompileError KjitError NotPrebuiltError ToolchainError UsageError",
+    "kjit.runtime.declared": "DeclaredModule module product",
+    "kjit.runtime.highway": "highway_include",
+    "kjit.runtime.inline": "load_inline",
+    "kjit.runtime.load": "jit load_jit stats",
+    "kjit.runtime.once": "cache_once",
+    "kjit.runtime.torch_op": "torch_op",
+    "kjit.runtime.warm": "warm",
+    "kjit.spec": "CudaArch Spec Target Variant make_cpp_args",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 _SUBMODULES = ("benchmark", "testing")
 
 __all__ = ["__version__", *_HOMES, *_SUBMODULES]  # noqa: PLE0604 (all of them are strings)

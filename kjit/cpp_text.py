@@ -160,3 +160,14 @@ def place(unit: str, position: int) -> tuple[str, int]:
     """The file and the line of a position in a preprocessed unit."""
     *_, piece = (each for each in pieces(unit) if each.marker <= position)
     return piece.file, piece.line + unit.count("\n", piece.begin, position)
+
+
+def own_code(unit: str) -> int:
+    """The position of the line marker before the op's own code in a preprocessed `unit`; 0 if all of it is the op's."""
+    position = 0
+    for piece in pieces(unit):
+        if piece.is_own:
+            position = piece.marker
+            if unit[piece.begin : piece.end].strip():
+                break
+    return position

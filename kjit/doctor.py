@@ -30,7 +30,7 @@ from kjit.engine.toolchain.nvrtc import find_nvrtc
 from kjit.engine.toolchain.programs import find_launcher, find_ninja
 from kjit.errors import KjitError, ToolchainError
 from kjit.runtime import gpus
-from kjit.runtime.highway import find_highway
+from kjit.runtime.highway import find_highway, highway_version
 from kjit.spec import CudaArch
 
 State = Literal["ok", "problem", "absent"]
@@ -197,7 +197,7 @@ def _nvrtc() -> str:
     except ToolchainError as error:
         kind = KjitError if asked == "nvrtc" else _AbsentError
         raise kind(" ".join(filter(None, (error.message, others and f"{others}."))), hint=error.hint) from None
-    if others and (asked == "nvcc" or find_launcher() is not None):
+    if others and (asked == "nvcc" or (asked == "auto" and find_launcher() is not None)):
         return f"{nvrtc.label} ({nvrtc.library}), not used: {others}"
     rest = " of kjit's own kind; nvcc compiles the others" if others and asked == "auto" else ""
     return f"{nvrtc.label} ({nvrtc.library}), compiles CUDA sources{rest}"
@@ -256,10 +256,10 @@ def _gpus() -> str:
 
 def _highway() -> str:
     try:
-        highway = find_highway()
+        include = find_highway()
     except ToolchainError as error:
         raise _AbsentError(f"{error.message} Kernels that include <hwy/highway.h> need it.", hint=error.hint) from None
-    return f"{highway.version} ({highway.include})"
+    return f"{highway_version(include)} ({include})"
 
 
 _CHECKS: dict[str, Callable[[], str]] = {

@@ -1,13 +1,11 @@
 """Replay: recorded calls made again (calls.py), and compared with their op's reference or timed.
 
 The reference of an op is in its test in the project, `tests/test_<module>.py`: in its class `OpTest`, or in a
-dictionary `REFERENCES` by op. For functions of `jit` and declared modules, the dictionary may have a function with the
-same effect on the same arguments. Calls without a reference are made but not compared.
+dictionary `REFERENCES` by op. Calls without a reference are made but not compared.
 """
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kjit.errors import KjitError
 from kjit.project import Project, Raised, find_pyproject, read_project, run_of_project
-from kjit.runtime.calls import REFUSALS, Caller, one_line, with_arguments
+from kjit.runtime.calls import REFUSALS, Caller, one_line
 from kjit.runtime.calls import Call as Call
 from kjit.runtime.calls import last_calls as last_calls
 from kjit.runtime.calls import read as read
@@ -72,9 +70,7 @@ class Replay(Caller):
         return {}
 
     def reference(self, call: Call) -> type[Comparison] | None:
-        """The test class of the op, with its reference; None if there is none, or if the call is not of an op."""
-        if call.document["kind"] != "op":
-            return None
+        """The test class of the op, with its reference; None if there is none."""
         wanted = self.found(call)
         tests, others = self._references(call)
         found = next((test for test in tests if test.op is wanted), None)
@@ -115,9 +111,9 @@ class Replay(Caller):
             with self.around(call):
                 made = self.prepare(call, arguments)
                 if test is None:
-                    returned = made()
+                    made()
                     self.wait(call)
-                    return self._compare(call, returned, arguments)
+                    return Outcome(call, "ran")
                 given = {name: value for name, value in arguments.items() if name not in test.outputs}
                 expected = _expected(test, given)
                 actual = test.run(arguments)
@@ -130,27 +126,6 @@ class Replay(Caller):
         except REFUSALS as error:
             return Outcome(call, "failed", one_line(error))
         return Outcome(call, "agrees")
-
-    def _compare(self, call: Call, returned: object, arguments: Mapping[str, Any]) -> Outcome:
-        """Compare the result and the arguments of a call of a `jit` function or an export with those of a plain PyTorch
-        function that has its effect, if there is one."""
-        from kjit.bench.outputs import compare
-
-        found, kind = self.found(call), call.document["kind"]
-        _, references = self._references(call)
-        twin = references.get(found)
-        if kind == "export":
-            twin = references.get((found, call.document["export"]), twin)
-        if twin is None or kind == "op":
-            return Outcome(call, "ran")
-        others = self.arguments(call)
-        expected = (
-            twin(*others.values()) if kind == "export" else with_arguments(twin, inspect.signature(twin), others)()
-        )
-        agreement = compare([returned, *arguments.values()], [expected, *others.values()])
-        if agreement is None or agreement.matches:
-            return Outcome(call, "agrees")
-        return Outcome(call, "differs", f"by {agreement.difference:.2g} of the largest value")
 
     def bench(self, call: Call) -> Timing:
         """Time the call, and its reference."""

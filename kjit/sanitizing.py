@@ -35,7 +35,7 @@ LEFT_OUT = ("torch_compile", "torch_library", "two_to_the_31", "compiles_without
 
 _PREFIX = re.compile(r"^=========\s?(?P<text>.*)$")
 _AT = re.compile(
-    r"^(?:at|Device Frame:\s?)\s*(?P<function>.+?)(?:\+(?P<offset>0x[0-9a-f]+))?"
+    r"^(?:at\b|Device Frame:\s?)\s*(?P<function>.+?)(?:\+(?P<offset>0x[0-9a-f]+))?"
     r"(?: in (?P<file>[^\s].*?):(?P<line>\d+))?$"
 )
 _RACE = re.compile(

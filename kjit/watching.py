@@ -11,27 +11,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kjit.errors import KjitError
 from kjit.project import Project
 from kjit.runtime.load import BUNDLE
 from kjit.spec import Spec
 
 _SUFFIXES = (".py", ".cuh", ".cu", ".cpp", ".cc", ".h", ".hpp")
 _BEGINS_MS = 100  # after which the first answer comes
-
-
-def require_watchfiles() -> None:
-    """Check before anything else that watchfiles is installed.
-
-    Raises:
-        KjitError: it is not.
-    """
-    try:
-        import watchfiles  # noqa: F401
-    except ImportError:
-        raise KjitError(
-            "`kjit watch` needs watchfiles, which is not installed.", hint="pip install 'kjit[watch]'"
-        ) from None
 
 
 def folders(project: Project, specs: Iterable[Spec] = ()) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The files and folders that `make test-fast` leaves out: they compile a lot, or start many processes."""
+"""What `make test-fast` leaves out: files, folders and parts of files that compile a lot or start many processes."""
 
 SLOW = (
     "tests/adoption/test_adopt.py",
@@ -43,8 +43,13 @@ SLOW = (
     "tests/ops/test_rope.py",
     "tests/ops/test_softmax.py",
     "tests/runtime/test_inline.py",
-    "tests/runtime/test_load.py",
-    "tests/runtime/test_simulation.py",
+    "tests/runtime/test_load.py::TestAnotherProcess",
+    "tests/runtime/test_load.py::TestJit",
+    "tests/runtime/test_load.py::TestLoadJit",
+    "tests/runtime/test_load.py::TestLog",
+    "tests/runtime/test_load.py::TestNoCompile",
+    "tests/runtime/test_load.py::test_",
+    "tests/runtime/test_simulation.py::test_",
     "tests/runtime/test_stand_in.py",
     "tests/runtime/test_surroundings.py",
     "tests/runtime/test_thin.py",

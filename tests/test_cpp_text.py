@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kjit.cpp_text import closing, opening, pieces, place, tokens
+from kjit.cpp_text import closing, opening, own_code, pieces, place, tokens
 
 UNIT = """# 1 "a.cu"
 int a;
@@ -40,3 +40,28 @@ def test_literals_directives_and_numbers_are_one_token_each() -> None:
     assert [each.text for each in found][-4:] == ["k", "<<<", "1", ">>>"]
     assert (closing(found, 1), opening(found, 9)) == (9, 1)
     assert all(text[each.begin : each.end] == each.text for each in found)
+
+
+def test_a_macro_in_a_header_or_ahead_of_own_code_ends_no_header() -> None:
+    """Of what a macro becomes, line markers have other flags than the file around it."""
+    unit = """# 0 "op.cu"
+# 0 "<built-in>"
+# 1 "/cuda/include/cuda_runtime.h" 1 3
+int min(int, int);
+# 0 "<command-line>" 2
+# 1 "op.cu"
+# 1 "/lib/header.h" 1 3
+static_assert(
+# 5 "/lib/header.h"
+900
+# 5 "/lib/header.h" 3
+> 800);
+# 2 "op.cu" 2
+
+# 3 "op.cu" 3
+static_assert(
+# 3 "op.cu"
+5 > 4);
+"""
+    assert unit[own_code(unit) :].startswith('# 3 "op.cu" 3\nstatic_assert(\n# 3')
+    assert own_code("int x;\n") == 0

@@ -16,7 +16,6 @@ from kjit import benchmark, replay
 from kjit.errors import KjitError, UsageError
 from kjit.project import read_project
 from kjit.replay import Call, Replay
-from kjit.spec import Spec
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -76,12 +75,6 @@ class TestTest:
         assert outcome.state == "failed"
         assert outcome.detail == "RuntimeError: Tensor match failed for x: its shape is wrong"
 
-    def test_an_op_without_a_reference_is_called_and_not_compared(
-        self, root: Path, folder: Path, again: Replay
-    ) -> None:
-        (call,) = recorded(root, folder, lambda ops: ops.clear(X.clone()))
-        assert again.test(call) == (call, "ran", "")
-
     def test_a_reference_needs_no_class(self, root: Path, folder: Path, again: Replay) -> None:
         slots = torch.tensor([5, 0, 3])
         (call,) = recorded(root, folder, lambda ops: ops.store(torch.ones(3, 2), torch.zeros(8, 2), slots))
@@ -128,7 +121,7 @@ class TestArguments:
             "c": [1, {"tuple": [True, None]}],
             "d": "text",
         }
-        call = Call(Path("x.json"), {"op": "a:b", "kind": "op", "arguments": arguments, "memories": []})
+        call = Call(Path("x.json"), {"op": "a:b", "arguments": arguments, "memories": []})
         assert again.arguments(call) == {"a": float("-inf"), "b": torch.float16, "c": [1, (True, None)], "d": "text"}
 
     def test_a_gpu_that_is_not_here_is_another_one_or_the_simulator(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,75 +133,6 @@ class TestArguments:
             "cpu",
         ]
         assert Replay(None, simulated=True)._place("cuda:1") == "cpu"
-
-
-class TestKinds:
-    def test_a_reference_of_jit_does_to_its_arguments_what_the_op_does(
-        self, root: Path, folder: Path, again: Replay, answer_op: Callable[..., Spec], tmp_path: Path
-    ) -> None:
-        source = str(answer_op(tmp_path, "filled").cpp_files[0])
-        (root / replayed.PACKAGE / "filled.py").write_text(f"""
-import torch
-import kjit
-
-@kjit.jit(cpp_files=[{source!r}])
-def filled(module, out, times=1):
-    out.fill_(module.filled() * times + (out.numel() == 7))
-
-@kjit.jit(cpp_files=[{source!r}])
-def answered(module, x):
-    return x + module.filled()
-""")
-        (root / "tests" / "test_filled.py").write_text(f"""
-from {replayed.PACKAGE}.filled import answered, filled
-
-def fill(out, times):
-    out.fill_(42 * times)
-
-REFERENCES = {{filled: fill, answered: lambda x: x + 42}}
-""")
-
-        def call_all(ops: ModuleType) -> None:
-            other = __import__(f"{replayed.PACKAGE}.filled", fromlist=["filled"])
-            other.filled(torch.empty(3), 2)
-            other.filled(torch.empty(7))
-            other.answered(X)
-            ops.scale(X)
-
-        states = {call.shapes(): again.test(call).state for call in recorded(root, folder, call_all)}
-        assert states == {"out fp32[3]": "agrees", "out fp32[7]": "differs", "x fp32[2, 3]": "agrees"}
-
-    def test_jit_ops_and_exports_are_called_by_their_names(
-        self, root: Path, folder: Path, again: Replay, answer_op: Callable[..., Spec], tmp_path: Path
-    ) -> None:
-        source = str(answer_op(tmp_path).cpp_files[0])
-        (root / replayed.PACKAGE / "answer.py").write_text(f"""
-import kjit
-
-@kjit.module(variants=kjit.product(n=[1]))
-def _declared(n: int) -> kjit.Spec:
-    return kjit.Spec("answer", str(n), cpp_files=[{source!r}])
-
-@kjit.jit(cpp_files=[{source!r}])
-def answer(module, x, *more, times=1):
-    return module.answer() * times + len(more)
-""")
-
-        def call_both(ops: ModuleType) -> None:
-            other = __import__(f"{replayed.PACKAGE}.answer", fromlist=["answer"])
-            assert other.answer(X, 1, 2, times=2) == 86
-            assert other._declared(1, device=X).answer() == 42
-            ops.scale(X)
-
-        calls = {call.document["kind"]: call for call in recorded(root, folder, call_both)}
-        assert again.test(calls["jit"]).state == "ran"
-        assert again.run(calls["jit"]) == 86
-        assert again.run(calls["export"]) == 42
-        assert calls["export"].name == "_declared.answer"
-        gone = again.test(changed(calls["export"], export="question"))
-        assert (gone.state, gone.detail.partition(":")[0]) == ("failed", "KjitError")
-        other = again.test(changed(calls["export"], values={"n": 1, "m": 2}))
-        assert "no longer takes the recorded values" in other.detail
 
 
 class TestBadInput:
@@ -223,8 +147,7 @@ class TestBadInput:
             ({"op": f"{replayed.PACKAGE}.scale:gone"}, "no longer has an op 'gone'"),
             ({"op": f"{replayed.PACKAGE}.scale:_scale"}, "no longer has an op '_scale'"),
             ({"op": f"{replayed.PACKAGE}.gone:scale"}, "there is no such module here"),
-            ({"op": "os:getcwd", "kind": "jit", "arguments": {}}, "os no longer has an op 'getcwd'"),
-            ({"op": f"{replayed.PACKAGE}.scale:scale", "kind": "jit"}, "no longer has an op 'scale'"),
+            ({"op": "os:getcwd", "arguments": {}}, "os no longer has an op 'getcwd'"),
             ({"op": f"{replayed.PACKAGE}.scale:make.<locals>.scale"}, "inside a function"),
             ({"arguments": {"x": None, "beta": 1}}, r"takes \(x, alpha, out\), and was recorded with \(x, beta\)"),
             ({"arguments": {"alpha": 1.0}}, r"takes \(x, alpha, out\), and was recorded with \(alpha\)"),
@@ -249,7 +172,7 @@ class TestBadInput:
             (tmp_path / package / "__init__.py").write_text(imported + text)
         monkeypatch.syspath_prepend(str(tmp_path))
         for name in ("elsewhere", "elsewhere.inside"):
-            wrong = changed(call, op=f"{name}:scale", kind="export", export="scale", values={})
+            wrong = changed(call, op=f"{name}:scale")
             with pytest.raises(KjitError, match=f"'{name}', which the recording names, is not imported") as caught:
                 again.run(wrong)
             assert "defines no op 'scale' of kjit" in caught.value.message
@@ -266,9 +189,8 @@ class TestBadInput:
         [
             "{",
             '{"format": 2}',
-            '{"format": 2, "kind": "op", "op": "scale", "arguments": {}, "memories": []}',
-            '{"format": 2, "kind": "export", "op": "a:b", "arguments": {}, "memories": []}',
-            '{"format": 2, "kind": "op", "op": "a:b", "arguments": {"x": {"tensor": {}}}, "memories": []}',
+            '{"format": 2, "op": "scale", "arguments": {}, "memories": []}',
+            '{"format": 2, "op": "a:b", "arguments": {"x": {"tensor": {}}}, "memories": []}',
         ],
     )
     def test_a_damaged_file_hides_none_of_the_others(self, call: Call, folder: Path, text: str) -> None:

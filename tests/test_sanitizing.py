@@ -145,7 +145,6 @@ def test_a_mistake_in_a_header_of_kjits_is_reported_at_the_line_that_calls_it() 
     ("tool", "knows", "filtered"),
     [
         ("memcheck", "--kernel-name", ["--kernel-name", "kernel_substring=4copy"]),
-        ("memcheck", "--kernel-regex", ["--kernel-regex", "kernel_substring=4copy"]),
         ("initcheck", "--kernel-name", []),
         (
             "initcheck",

@@ -93,7 +93,7 @@ def adopt(path: Path, op: str, *, function: str | None, signature: str | None) -
         path: of the CUDA file.
         op: the name of the op.
         function: the name of a function in it; None: the only one.
-        signature: in the signature language.
+        signature: in the signature language; None: what pointers, one size and numbers imply.
 
     Raises:
         UsageError: the file cannot be read or needs torch's headers; it has no such function, or several; there is no
@@ -120,11 +120,13 @@ def adopt(path: Path, op: str, *, function: str | None, signature: str | None) -
                 f"'{parameter.type} {parameter.name}' points to pointers.", f"write the op by hand: {PAGE}"
             )
     if signature is None:
-        chosen_by = f" --function {chosen.qualified}" if len(source.functions) > 1 else ""
-        raise roles.refuse(
-            f"a signature is needed, as the parameters of '{chosen.name}' do not say which tensor has which sizes.",
-            f'for example: kjit new {op} "{example(roles)}" --from {shown}{chosen_by}',
-        )
+        signature = example(roles)
+        if roles.takes_views or len(roles.sizes) != 1:
+            chosen_by = f" --function {chosen.qualified}" if len(source.functions) > 1 else ""
+            raise roles.refuse(
+                f"a signature is needed, as the parameters of '{chosen.name}' do not say which tensor has which sizes.",
+                f'for example: kjit new {op} "{signature}" --from {shown}{chosen_by}',
+            )
     parsed = parse_signature(signature)
     arguments = tuple(argument(roles, parameter, parsed) for parameter in chosen.parameters)
     return Adoption(

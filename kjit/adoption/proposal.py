@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kjit.adoption.roles import Roles, is_list
+from kjit.adoption.roles import PAGE, Roles, is_list
 from kjit.cpp_functions import Parameter
 from kjit.signature.names import parameter_problem
 
@@ -30,7 +30,12 @@ def example(roles: Roles) -> str:
             else:
                 (outputs if use == "written" else given).append(text)
         elif parameter not in roles.sizes and not roles.is_stream(parameter):
-            given.append(f"{name}: {roles.number(parameter) or 'float'}")
+            if not roles.number(parameter):
+                raise roles.refuse(
+                    f"'{parameter.type} {parameter.name}' is neither a tensor nor a number.",
+                    f"call it from a function of your own that takes TensorViews, and take that; {PAGE} has examples",
+                )
+            given.append(f"{name}: {roles.number(parameter)}")
     for constant in roles.open_constants:
         is_bool = constant.type == "bool"
         given.append(f"{constant.name.lower()}: const {'bool = True' if is_bool else 'int = 1'}")

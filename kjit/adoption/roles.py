@@ -145,9 +145,16 @@ class Roles:
         return None
 
     def element(self, parameter: Parameter) -> str:
-        """The dtype of a pointer's elements, in a signature; `float32` if it is unknown."""
+        """The dtype of a pointer's elements, in a signature."""
         base = parameter.base.removeprefix("std::").removeprefix("kjit::")
-        return self.variables.get(base) or _ELEMENTS.get(base) or _ELEMENTS.get(base.rstrip("1234"), "float32")
+        vector = re.fullmatch(r"(float|int|half|char|short)[1-4]", base)
+        name = self.variables.get(base) or _ELEMENTS.get(base) or (_ELEMENTS[vector[1]] if vector else "")
+        if not name:
+            raise self.refuse(
+                f"what '{parameter.type} {parameter.name}' points to is not a known dtype.",
+                "give a signature, such as: x: float32[N] -> out: float32[N]",
+            )
+        return name
 
     def number(self, parameter: Parameter) -> str:
         """The type of a number, in a signature; empty if it is not a number."""

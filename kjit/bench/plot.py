@@ -11,23 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kjit.bench.sweep import Measurement, Report, Sweep, plain
-from kjit.errors import KjitError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-def require_matplotlib() -> None:
-    """Check for matplotlib before the measurements.
-
-    Raises:
-        KjitError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise KjitError("plots need matplotlib, which is not installed.", hint="pip install 'kjit[bench]'") from None
 
 
 def write_plots(report: Report, folder: Path) -> list[Path]:

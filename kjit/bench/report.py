@@ -94,7 +94,7 @@ def to_text(tables: Sequence[Grid], *, markdown: bool = False) -> str:
 def describe(report: Report) -> str:
     """The hardware, the tables, and what failed."""
     failures = [f"failed: {failed}" for failed in describe_failures(report.failures)]
-    return "\n".join([*hardware_lines(report), "", to_text(grids(report)), *failures])
+    return "\n".join([*hardware_lines(report), to_text(grids(report)), *failures])
 
 
 def describe_failures(failures: Sequence[Failure]) -> list[str]:

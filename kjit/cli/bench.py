@@ -9,7 +9,7 @@ import typer
 
 from kjit import env
 from kjit.cli import console
-from kjit.cli.options import Ops
+from kjit.cli.options import Ops, require
 from kjit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def bench(
     if baseline is not None and against is not None:
         raise UsageError("--baseline and --against exclude each other.")
     if csv is not None:
-        csv.touch()  # an error before anything runs
+        csv.open("a").close()  # an error before anything runs
     if env.simulation() is not None:
         console.note(f"{env.SIM} is set: times in the simulator do not predict those on a GPU.")
     allowed = _percent(max_regression)
@@ -77,9 +77,7 @@ def bench(
     project = find_project()
     files = collect.find_files(project, ops or [])
     if plot is not None:
-        from kjit.bench.plot import require_matplotlib
-
-        require_matplotlib()
+        require("matplotlib", "plots need", "bench")
 
     from contextlib import ExitStack, nullcontext
 
@@ -132,7 +130,7 @@ def bench(
             grids.append(report.comparison_grid(comparisons, str(known.path), judged=against is None))
         for line in report.hardware_lines(measured):
             console.say(line)
-        console.say(f"\n{report.to_text(grids, markdown=markdown)}")
+        console.say("\n" * markdown + report.to_text(grids, markdown=markdown))
     if csv is not None:
         report.write_csv(measured, csv)
         console.note(f"wrote {csv}")

@@ -107,9 +107,7 @@ def build(
     variants: list[Variant] = []
     left_out: list[str] = []
     if recorded is not None:
-        from kjit.planning import recorded as records
-
-        variants, gone = records.read(recorded, project)
+        variants, gone = wrappers.read_recorded(recorded, project)
         collected = wrappers.Collected([(each.spec.name, [each.spec]) for each in variants], gone, [])
     else:
         collected = wrappers.collect(project, ops or ())

@@ -39,7 +39,7 @@ def size(json: Json = False) -> None:
     from kjit.engine.cache.store import Store
 
     store = Store.open()
-    support = sum(file.stat().st_size for file in store.support_code())
+    support = store.support_size()
     targets: dict[str, list[int]] = {}
     for entry in store.entries():
         targets.setdefault(entry.target, []).append(entry.size)

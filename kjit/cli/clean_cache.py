@@ -56,7 +56,7 @@ def clean_cache(
     is_all = not ops and older_than is None and not stale
     others: dict[str, int] = {}
     if is_all:
-        support = sum(file.stat().st_size for file in store.support_code())
+        support = store.support_size()
         others = {"(shared code)": support, "(sources given as text)": store.texts_size()}
     has_some = bool(chosen or any(others.values()))
     if not json and has_some:
@@ -100,23 +100,18 @@ def _remove(store: Store, chosen: list[Entry], is_all: bool) -> tuple[int, list[
             errors.append(error)
     if is_all:
         try:
-            freed += store.remove_shared() + store.forget_texts()
+            freed += store.remove_rest()
         except CacheError as error:
             errors.append(error)
     return freed, gone, errors
 
 
 def _find_stale(store: Store) -> dict[str, str]:
-    """The folders of the stale artifacts, with the reasons, from the declarations of the project's wrappers."""
+    """The folders of the stale artifacts, with the reasons."""
     from kjit.engine.cache.stale import find_stale
-    from kjit.planning import wrappers
     from kjit.project import find_project
 
-    project = find_project()
-    collected = wrappers.collect(project)
-    for op, error in collected.failures:
-        console.note(f"{op}: its declarations cannot be read, so only its sources are compared: {error.message}")
-    return {entry.path: reason for entry, reason in find_stale(store, project.root, collected.specs())}
+    return {entry.path: reason for entry, reason in find_stale(store, find_project().root)}
 
 
 def _show(entries: list[Entry], others: Mapping[str, int], reasons: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Annotated
 
 import typer
@@ -18,6 +19,19 @@ def known_ops(incomplete: str) -> list[str]:
     except KjitError:
         return []
     return [op for op in known if op.startswith(incomplete)]
+
+
+def require(module: str, what: str, extra: str) -> None:
+    """Refuse to go on without a module of an extra.
+
+    Args:
+        what: what needs it: `plots need`.
+
+    Raises:
+        KjitError: it is not installed.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise KjitError(f"{what} {module}, which is not installed.", hint=f"pip install 'kjit[{extra}]'")
 
 
 Op = Annotated[str, typer.Argument(help="The op.", autocompletion=known_ops)]

@@ -32,6 +32,8 @@ _START_PYTEST = (
     "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)];"
     " import runpy; runpy.run_module('pytest', run_name='__main__', alter_sys=True)"
 )
+# A warning of torch about itself, a dozen times when torch.compile is first used.
+_OF_TORCH = "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
 _USAGE, _NOTHING_RAN = 4, 5  # pytest's exit statuses
 # With these, pytest runs few tests or none: their modules are unknown here, and are built when they are loaded.
 _NARROWED = re.compile(
@@ -93,7 +95,7 @@ def pytest_command(project: Project, *arguments: str) -> list[str]:
     """
     if importlib.util.find_spec("pytest") is None:
         raise KjitError(f"pytest is not installed for {sys.executable}.", hint="pip install pytest")
-    return [sys.executable, "-c", _START_PYTEST, str(project.root), *arguments]
+    return [sys.executable, "-c", _START_PYTEST, str(project.root), "-W", _OF_TORCH, *arguments]
 
 
 def environment_of(project: Project, *, sim: bool = False, check: bool = False) -> dict[str, str]:

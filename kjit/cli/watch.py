@@ -20,7 +20,7 @@ import typer
 
 from kjit import env
 from kjit.cli import console, text
-from kjit.cli.options import Check, Ops, Sim
+from kjit.cli.options import Check, Ops, Sim, require
 from kjit.errors import KjitError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def watch(
     from kjit.cli.test import environment_of
     from kjit.project import find_project
 
-    watching.require_watchfiles()
+    require("watchfiles", "`kjit watch` needs", "watch")
     project = find_project()
     chosen = project.check_ops(list(ops or ()))
     os.environ.update(environment_of(project, sim=sim, check=check))

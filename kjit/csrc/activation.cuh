@@ -62,8 +62,8 @@ void launch(host::SymbolicDevice& gpu, TensorView x, const float* scale, TensorV
   TensorMatcher({N, 2 * D}).with_device<kDLCUDA>(gpu).with_dtype<T>().verify(x, "x");
   const int64_t size = D.unwrap(), numel = N.unwrap() * size;
   if (numel == 0) return;
-  const auto* from = static_cast<const T*>(x.data_ptr());
-  auto* to = static_cast<Out*>(out.data_ptr());
+  const auto* from = data_of<const T>(x);
+  auto* to = data_of<Out>(out);
   const bool is_aligned = reinterpret_cast<uintptr_t>(from) % (kVec * sizeof(T)) == 0 &&
                           reinterpret_cast<uintptr_t>(to) % (kVec * sizeof(Out)) == 0 && size % kVec == 0;
   const int vec = is_aligned ? kVec : 1;
@@ -85,7 +85,7 @@ template <typename T, typename Activation>
 void act_and_mul_fp8(TensorView x, TensorView scale, TensorView out) {
   host::SymbolicDevice gpu;
   host::TensorMatcher({1}).with_device<kDLCUDA>(gpu).with_dtype<float>().verify(scale, "scale");
-  launch<T, fp8_e4m3_t, Activation>(gpu, x, static_cast<const float*>(scale.data_ptr()), out);
+  launch<T, fp8_e4m3_t, Activation>(gpu, x, data_of<const float>(scale), out);
 }
 
 }  // namespace

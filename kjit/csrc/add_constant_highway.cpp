@@ -38,8 +38,8 @@ void add_constant_highway(kjit::TensorView x, kjit::TensorView out) {
   using namespace kjit::host;
   SymbolicShape shape{"shape"};
   TensorMatcher(shape).with_device<kDLCPU>().with_dtype<int32_t>().verify(x, "x").verify(out, "out");
-  const auto* from = static_cast<const int32_t*>(x.data_ptr());
-  auto* to = static_cast<int32_t*>(out.data_ptr());
+  const auto* from = data_of<const int32_t>(x);
+  auto* to = data_of<int32_t>(out);
   constexpr int64_t kGrain = 32'768;  // elements that justify a thread
   kjit::parallel_ranges(shape.numel(), kGrain, true, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(add_to_range)(from, to, constant, begin, end);

@@ -57,8 +57,7 @@ void store_kv_cache(TensorView k, TensorView v, TensorView k_cache, TensorView v
   const int64_t size = dtype.unwrap().bits / 8, row_bytes = D.unwrap() * size;
   if (N.unwrap() == 0 || row_bytes == 0) return;
   const auto rows_of = [&](TensorView from, TensorView to) {
-    return Rows{static_cast<const char*>(from.data_ptr()), static_cast<char*>(to.data_ptr()), from.stride(0) * size,
-                to.stride(0) * size};
+    return Rows{data_of<const char>(from), data_of<char>(to), from.stride(0) * size, to.stride(0) * size};
   };
   const Rows k_rows = rows_of(k, k_cache), v_rows = rows_of(v, v_cache);
   auto places = static_cast<uint64_t>(row_bytes);
@@ -70,9 +69,8 @@ void store_kv_cache(TensorView k, TensorView v, TensorView k_cache, TensorView v
     const int64_t row_words = row_bytes / static_cast<int64_t>(sizeof(Word)), words = N.unwrap() * row_words;
     RuntimeCheck(words < int64_t{1} << 31, "k has ", words, " vectors, at most 2^31 - 1 are possible");
     LaunchKernel(div_ceil(words, int64_t{kBlock}), kBlock, gpu.unwrap())
-        .enable_pdl()(store_rows_kernel<Slot, Word>, k_rows, v_rows, static_cast<const Slot*>(slots.data_ptr()),
-                      S.unwrap(), static_cast<uint32_t>(words),
-                      device::math::fast_mod_div_u32_t(static_cast<uint32_t>(row_words)));
+        .enable_pdl()(store_rows_kernel<Slot, Word>, k_rows, v_rows, data_of<const Slot>(slots), S.unwrap(),
+                      static_cast<uint32_t>(words), device::math::fast_mod_div_u32_t(static_cast<uint32_t>(row_words)));
   };
   if (places % 16 == 0) return launch(uint4{});
   launch(uint8_t{});

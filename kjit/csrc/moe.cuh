@@ -85,9 +85,8 @@ void topk_softmax(TensorView gates, bool renormalize, TensorView weights, Tensor
                ", and must be 1 to 32, and at most the ", kExperts, " experts");
   if (N.unwrap() == 0) return;
   LaunchKernel(div_ceil(N.unwrap(), int64_t{kWarps}), kBlock, gpu.unwrap())
-      .enable_pdl()(topk_kernel<T, kExperts>, static_cast<const T*>(gates.data_ptr()),
-                    static_cast<float*>(weights.data_ptr()), static_cast<int32_t*>(experts.data_ptr()), N.unwrap(),
-                    static_cast<int>(k.unwrap()), renormalize);
+      .enable_pdl()(topk_kernel<T, kExperts>, data_of<const T>(gates), data_of<float>(weights),
+                    data_of<int32_t>(experts), N.unwrap(), static_cast<int>(k.unwrap()), renormalize);
 }
 
 }  // namespace

@@ -136,8 +136,7 @@ void quantise_tensor(TensorView x, TensorView scale, TensorView out) {
   using namespace host;
   SymbolicDevice gpu;
   const int64_t numel = verify<T>(gpu, x, scale, out);
-  elementwise(QuantiseTensor<T>{static_cast<const float*>(scale.data_ptr())}, numel, gpu, In<T>(x),
-              Out<fp8_e4m3_t>(out));
+  elementwise(QuantiseTensor<T>{data_of<const float>(scale)}, numel, gpu, In<T>(x), Out<fp8_e4m3_t>(out));
 }
 
 /// With a computed scale: a small tensor as a single row, a larger one in two passes, where `largest` has an element
@@ -154,8 +153,8 @@ void find_and_quantise_tensor(TensorView x, Optional<TensorView> largest, Tensor
   }
   TensorMatcher({most}).with_device<kDLCUDA>(gpu).with_dtype<float>().verify(*largest, "largest");
   constexpr int kVec = device::kMaxVecBytes / sizeof(T);
-  const auto* from = static_cast<const T*>(x.data_ptr());
-  auto* to = static_cast<fp8_e4m3_t*>(out.data_ptr());
+  const auto* from = data_of<const T>(x);
+  auto* to = data_of<fp8_e4m3_t>(out);
   const bool is_aligned = (reinterpret_cast<uintptr_t>(from) | numel * sizeof(T)) % (kVec * sizeof(T)) == 0 &&
                           reinterpret_cast<uintptr_t>(to) % kVec == 0;
   const int64_t vectors = is_aligned ? numel / kVec : numel, all = div_ceil(vectors, int64_t{kBlock});
@@ -165,7 +164,7 @@ void find_and_quantise_tensor(TensorView x, Optional<TensorView> largest, Tensor
       .enable_pdl()(is_aligned ? find_largest_kernel<T, kVec> : find_largest_kernel<T, 1>, from, vectors, of_block);
   LaunchKernel(blocks, kBlock, gpu.unwrap())
       .enable_pdl()(is_aligned ? quantise_kernel<T, kVec> : quantise_kernel<T, 1>, from, vectors,
-                    static_cast<const float*>(of_block), blocks, static_cast<float*>(scale.data_ptr()), to);
+                    static_cast<const float*>(of_block), blocks, data_of<float>(scale), to);
 }
 
 }  // namespace

@@ -210,7 +210,7 @@ struct QkHeads {
     const int64_t size = rotary_dim.unwrap(), pair = 2 * Lanes<T, kHeadDim>::kElements;
     RuntimeCheck(size <= kHeadDim && size % pair == 0, "Size mismatch: rotary_dim is ", size, ", not a multiple of ",
                  pair, " up to ", kHeadDim);
-    heads.cos_sin = static_cast<const float*>(cos_sin_cache.data_ptr());
+    heads.cos_sin = data_of<const float>(cos_sin_cache);
     heads.positions = positions.data_ptr();
     heads.rotary_dim = static_cast<uint32_t>(size);
     return heads;

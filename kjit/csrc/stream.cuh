@@ -60,7 +60,7 @@ StreamValue driver_function(const char* name) {
 
 uint32_t* checked(TensorView flag, host::SymbolicDevice& gpu) {
   host::TensorMatcher({1}).with_device<kDLCUDA>(gpu).with_dtype<int32_t>().verify(flag, "flag");
-  return static_cast<uint32_t*>(flag.data_ptr());
+  return host::data_of<uint32_t>(flag);
 }
 
 /// Whether the driver supports and has enqueued the operation.

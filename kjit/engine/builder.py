@@ -10,7 +10,6 @@ What compilers refused, and would refuse again, is not compiled again by this pr
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -114,20 +113,10 @@ def build(
                     continue
         changes += 1
         if changes == 2:
-            raise _changed_twice(variant, changed[0])
+            raise KjitError(
+                f"{variant.label} is not built, because '{changed[0]}' changed during the compile, twice.",
+                hint="build it again when nothing writes or removes it; rename a header with a tab or a backslash",
+            )
         _log.info("%s: built once more, because it changed meanwhile: %s", variant.label, ", ".join(changed))
         before = observed.states
     raise CacheError(f"{variant.label} cannot be built: another process keeps emptying the cache '{store.root}'.")
-
-
-def _changed_twice(variant: Variant, path: str) -> KjitError:
-    if not os.path.exists(path):
-        return KjitError(
-            f"{variant.label} is not built, because the compiler reports that it read '{path}', and there is no such "
-            "file.",
-            hint="if a tab or a backslash is in the header's name, rename it; else build it again",
-        )
-    return KjitError(
-        f"{variant.label} is not built, because '{path}' changed during the compile, twice.",
-        hint="build it again when nothing writes the file any more",
-    )

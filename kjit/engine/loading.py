@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import logging
 import os
 import re
 from typing import TYPE_CHECKING
 
-from kjit.engine.toolchain.toolchain import Toolchain
-from kjit.errors import KjitError, ToolchainError
-from kjit.spec import Target, Variant
+from kjit.errors import KjitError
+from kjit.spec import Variant
 
 if TYPE_CHECKING:
     import tvm_ffi
@@ -21,12 +18,11 @@ _MISSING_CUDA_RUNTIME = re.compile(r"libcudart\.so\.\d+(?=: cannot open shared o
 _log = logging.getLogger("kjit")
 
 
-def load_again(error: RuntimeError, path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
+def load_again(error: RuntimeError, path: str, variant: Variant) -> tvm_ffi.Module:
     """Load a library with the CUDA runtime, if that is what it lacked when the loader rejected it.
 
     Args:
         error: the loader's error.
-        is_prebuilt: whether the library was linked on another machine.
 
     Raises:
         FileNotFoundError: the library does not exist.
@@ -35,7 +31,7 @@ def load_again(error: RuntimeError, path: str, variant: Variant, *, is_prebuilt:
     import tvm_ffi
 
     missing = _MISSING_CUDA_RUNTIME.search(str(error))
-    if missing is not None and _load_cuda_runtime(missing[0], None if is_prebuilt else variant.target):
+    if missing is not None and _load_cuda_runtime(missing[0]):
         try:
             return tvm_ffi.load_module(path)
         except RuntimeError as second:
@@ -48,18 +44,12 @@ def load_again(error: RuntimeError, path: str, variant: Variant, *, is_prebuilt:
     raise KjitError(f"{variant.label} is built and cannot be loaded: {report.text}", hint=report.hint) from error
 
 
-def _load_cuda_runtime(soname: str, linked_for: Target | None) -> bool:
+def _load_cuda_runtime(soname: str) -> bool:
     """Load the CUDA runtime into the process, where a library finds it by its soname; whether it was found.
 
-    Usually torch has loaded it. Otherwise (a torch for the CPU), it is the one that the module was linked with
-    (`linked_for` is its target; None if it was linked elsewhere), or one that cuda-pathfinder finds in wheels, conda
-    and system folders.
+    Usually torch has loaded it. Otherwise (a torch for the CPU), it is one in wheels, conda, a toolkit or a system's
+    folders.
     """
-    with contextlib.suppress(OSError, ToolchainError):
-        cuda = None if linked_for is None else Toolchain.for_target(linked_for).cuda
-        if cuda is not None:
-            ctypes.CDLL(os.path.realpath(cuda.cudart), mode=ctypes.RTLD_GLOBAL)
-            return True
     from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
     try:

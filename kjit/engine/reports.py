@@ -36,18 +36,14 @@ class BuildReport(NamedTuple):
 def report_of(artifact: Artifact) -> BuildReport:
     """The report of the build of `artifact`."""
     build = artifact.build
-    seconds, resources, warnings = build.get("seconds"), build.get("resources"), build.get("warnings")
     return BuildReport(
-        seconds if isinstance(seconds, float) else 0.0,
-        tuple(KernelResources(**item) for item in resources) if isinstance(resources, list) else (),
-        warnings if isinstance(warnings, str) else "",
+        build["seconds"], tuple(KernelResources(**item) for item in build["resources"]), build["warnings"]
     )
 
 
 def compiler_of(artifact: Artifact) -> tuple[str, str]:
     """The compiler of the kernels of `artifact`, and why it was nvcc although NVRTC is here; empty if unknown."""
-    compiler, why = artifact.build.get("compiler"), artifact.build.get("why_nvcc")
-    return compiler if isinstance(compiler, str) else "", why if isinstance(why, str) else ""
+    return artifact.build["compiler"], artifact.build["why_nvcc"]
 
 
 def made_by(compiler: str, why_nvcc: str) -> str:

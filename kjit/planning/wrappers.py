@@ -1,13 +1,19 @@
-"""The declarations of a project's wrappers, to be built ahead of use."""
+"""Declarations to be built ahead of use: those of a project's wrappers, or the variants that a run has recorded
+(`KJIT_RECORD_VARIANTS`).
+
+torch is not imported if wrappers can be imported without it (stand_in.py). What they print goes to stderr.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kjit.errors import KjitError
 from kjit.project import Project, Raised, run_of_project
+from kjit.runtime import used
 from kjit.runtime.declared import DeclaredModule, declared_in, variants_of
 from kjit.runtime.stand_in import without_torch
 from kjit.spec import Spec, Target, Variant
@@ -37,8 +43,6 @@ class Collected:
 
 def collect(project: Project, ops: Sequence[str] = ()) -> Collected:
     """Import the wrappers of `ops` (default: all of the project) and find the declared ops in them.
-
-    torch is not imported if they can be imported without it (stand_in.py). What they print goes to stderr.
 
     Raises:
         UsageError: there is no such op.
@@ -77,3 +81,35 @@ def _failed_declaration(op: str, declared: DeclaredModule[Any], error: BaseExcep
         f"{op}: the declaration {declared.__name__} fails: {type(error).__name__}: {error}",
         hint=f"correct the function {declared.__name__} in the wrapper of {op}",
     )
+
+
+def read_recorded(file: Path, project: Project) -> tuple[list[Variant], list[tuple[str, KjitError]]]:
+    """The variants that a file lists, each once; and the names of those that no longer exist, with the reason.
+
+    Declared ops are looked for in the modules that declared them: wrappers of the project, or of a package that is
+    installed.
+
+    Raises:
+        UsageError: the file cannot be read, or a line is not a recorded variant.
+    """
+    return without_torch(project.import_root, lambda: _read_recorded(file, project), lambda found: not found[1])
+
+
+def _read_recorded(file: Path, project: Project) -> tuple[list[Variant], list[tuple[str, KjitError]]]:
+    variants: dict[Variant, None] = {}
+    failures: list[tuple[str, KjitError]] = []
+    for each in used.read(str(file)):
+        try:
+            if each.error is not None:
+                raise each.error
+            spec = each.spec
+            if each.declared is not None:
+                package, _, op = each.declared.module.rpartition(".")
+                if package == project.package:
+                    project.import_wrapper(op)
+                spec = used.spec_of(each.declared)
+            assert spec is not None  # a line has one or the other
+            variants[Variant(spec.only(each.target.side), each.target)] = None
+        except KjitError as error:
+            failures.append((each.name, error))
+    return [*variants], failures

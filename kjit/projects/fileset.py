@@ -142,5 +142,5 @@ class FileSet:
                     folder.rmdir()
             if isinstance(error, OSError):
                 shown = path.relative_to(self.root) if path.is_relative_to(self.root) else path
-                raise KjitError(f"'{shown}' cannot be written: {error.strerror}; nothing was changed.") from error
+                raise KjitError(f"'{shown}' cannot be written: {error.strerror}.") from error
             raise

@@ -6,8 +6,7 @@ named as a scale), and counting integers below the number of rows of all tensors
 that they are valid as indices. Without a GPU, calls on a GPU are made in the simulator.
 
 Nothing in a file is ever executed. The module named in a file is imported only if it is a wrapper of the project or its
-source defines that op (`used.refuse_foreign`), and the function is called only if it is an op, a declared module or a
-function of `jit`.
+source defines that op (`used.refuse_foreign`), and the function is called only if it is an op.
 """
 
 from __future__ import annotations
@@ -29,12 +28,10 @@ import torch
 from kjit import env
 from kjit.errors import KjitError, UsageError
 from kjit.project import Project, Raised, run_of_project
-from kjit.runtime.declared import is_declared
-from kjit.runtime.load import JIT, simulated
-from kjit.runtime.op_call import each_tensor
+from kjit.runtime.load import simulated
 from kjit.runtime.recording import ALIGNMENT, CALL, FORMAT, LAST, VALUES
 from kjit.runtime.torch_op import GRADIENT
-from kjit.runtime.used import from_json, refuse_foreign
+from kjit.runtime.used import refuse_foreign
 
 REFUSALS = (KjitError, RuntimeError, TypeError, ValueError, ArithmeticError, MemoryError)
 """Errors of a call with unsuitable arguments."""
@@ -60,9 +57,8 @@ class Call(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the function, with the export if there is one: `_scale.scale`."""
-        function = self.op.rpartition(":")[2].rpartition(".")[2]
-        return f"{function}.{self.document['export']}" if "export" in self.document else function
+        """The name of the function."""
+        return self.op.rpartition(":")[2].rpartition(".")[2]
 
     @property
     def is_on_gpu(self) -> bool:
@@ -146,12 +142,10 @@ def _read(file: Path) -> Call:
                 "version cannot read."
             )
         call = Call(file, document)
-        if document["kind"] not in ("op", "jit", "export") or not call.op.partition(":")[2]:
+        if not call.op.partition(":")[2]:
             raise ValueError("it names no op")
         # What the rest of this file reads is there.
         _ = call.is_on_gpu, call.shapes(), document["memories"]
-        if document["kind"] == "export":
-            _ = document["export"], document["values"].items()
     except OSError as error:
         raise KjitError(f"{file} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -171,13 +165,13 @@ def _tensors_of(value: Any) -> Iterator[Mapping[str, Any]]:
         ((kind, inside),) = value.items()
         if kind == "tensor":
             yield inside
-        elif kind in ("tuple", "dict"):
-            yield from _tensors_of(inside if kind == "tuple" else [*inside.values()])
+        elif kind == "tuple":
+            yield from _tensors_of(inside)
 
 
 def _names(call: Call) -> set[str]:
     module = call.op.partition(":")[0]
-    return {call.name, call.op, module, module.rpartition(".")[2], call.name.partition(".")[0]}
+    return {call.name, call.op, module, module.rpartition(".")[2]}
 
 
 class Caller:
@@ -213,18 +207,14 @@ class Caller:
             KjitError: its function no longer exists, or takes other arguments now.
         """
         found = self.found(call)
-        if call.document["kind"] == "export":
-            return partial(self._export(found, call, arguments), *arguments.values())
-        signature = inspect.signature(found)
-        if call.document["kind"] == "jit":  # without the module, which callers do not pass
-            signature = signature.replace(parameters=[*signature.parameters.values()][1:])
-        needed = {p.name for p in signature.parameters.values() if p.default is p.empty and p.kind < p.VAR_POSITIONAL}
-        if not needed <= arguments.keys() <= signature.parameters.keys():
+        parameters = inspect.signature(found).parameters
+        needed = {p.name for p in parameters.values() if p.default is p.empty}
+        if not needed <= arguments.keys() <= parameters.keys():
             raise KjitError(
-                f"{call.op} takes ({', '.join(signature.parameters)}), and was recorded with ({', '.join(arguments)}).",
+                f"{call.op} takes ({', '.join(parameters)}), and was recorded with ({', '.join(arguments)}).",
                 hint="it was recorded with another version of the op: record again",
             )
-        return with_arguments(found, signature, arguments)
+        return partial(found, **arguments)
 
     def found(self, call: Call) -> Any:
         """The object with the recorded name.
@@ -239,26 +229,12 @@ class Caller:
         for part in path.split("."):
             # A module's `__getattr__` may import.
             found = vars(found).get(part) if isinstance(found, ModuleType) else getattr(found, part, None)
-        marks = vars(found) if callable(found) and hasattr(found, "__dict__") else {}
-        is_kind = {"op": GRADIENT in marks, "export": is_declared(found), "jit": JIT in marks}
-        if not is_kind[call.document["kind"]]:
+        if not callable(found) or GRADIENT not in getattr(found, "__dict__", {}):
             raise KjitError(
                 f"{module_name} no longer has an op '{path}', of which {call.file.name} is a call.",
                 hint="it was recorded with another version of the op: record again, or select other ops with --op",
             )
         return found
-
-    def _export(self, declared: Any, call: Call, arguments: Mapping[str, Any]) -> Callable[..., Any]:
-        try:
-            values = {name: from_json(value) for name, value in call.document["values"].items()}
-            declared.spec(**values)
-        except (TypeError, ValueError) as error:
-            raise KjitError(f"{call.op} no longer takes the recorded values: {error}.") from None
-        tensor = next((each for _, each in each_tensor(arguments) if isinstance(each, torch.Tensor)), None)
-        export = getattr(declared(**values, device=tensor), call.document["export"], None)
-        if export is None:
-            raise KjitError(f"{call.op} no longer exports '{call.document['export']}'.")
-        return cast("Callable[..., Any]", export)
 
     def _import(self, name: str, defined: str, call: Call) -> Any:
         package, _, op = name.rpartition(".")
@@ -329,14 +305,6 @@ class Caller:
             torch.cuda.synchronize()
 
 
-def with_arguments(
-    function: Callable[..., Any], signature: inspect.Signature, arguments: Mapping[str, Any]
-) -> Callable[[], Any]:
-    """A call of a function with arguments by the names of its parameters."""
-    bound = inspect.BoundArguments(signature, cast("Any", arguments))
-    return partial(function, *bound.args, **bound.kwargs)
-
-
 def one_line(error: BaseException) -> str:
     """The message of an error in one line."""
     message = error.message if isinstance(error, KjitError) else str(error)
@@ -374,8 +342,6 @@ class _NewArguments:
             return self._tensor(name, inside)
         if kind == "tuple":
             return tuple(self.make(name, each) for each in inside)
-        if kind == "dict":
-            return {key: self.make(name, each) for key, each in inside.items()}
         if kind == "dtype":
             return self._dtype(inside)
         raise KjitError(f"argument '{name}' of {self._call.op} could not be recorded: {inside}.")

@@ -327,10 +327,6 @@ class _Declaration:
                 )
                 if self._exports is not None and (exported := [*spec.cuda_wrappers, *spec.cpp_wrappers]):
                     found = _Exports(found, [name for name, _ in exported])
-                if env.record_folder() is not None:
-                    from kjit.runtime.recording import RecordedExports
-
-                    found = RecordedExports(found, f"{self._fn.__module__}:{self.name}", named)
                 self._modules[canonical] = found
             self._modules[as_written] = found
         self._remember(found, device, values)

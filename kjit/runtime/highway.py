@@ -7,50 +7,18 @@ precedence over the system's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from pathlib import Path
 
 import kjit
 
-HEADERS = "hwy/"
-HEADER = f"{HEADERS}highway.h"
+HEADER = "hwy/highway.h"
 
 SYSTEM_FOLDERS = ("/usr/local/include", "/usr/include")
 """Folders that the system's compilers search by default."""
 
 INSTALL = "`sudo apt install libhwy-dev`, or `conda install -c conda-forge libhwy`"
-
-
-class Highway:
-    """The headers of Highway.
-
-    Attributes:
-        include: the folder with `hwy/highway.h`.
-        is_searched: whether compilers search it by default.
-    """
-
-    def __init__(self, include: Path, *, is_searched: bool) -> None:
-        self.include = include
-        self.is_searched = is_searched
-
-    @property
-    def version(self) -> str:
-        """Such as `1.0.3`; `unknown` if the headers do not have it."""
-        import re
-
-        # In highway.h before 1.0, in base.h since.
-        for name in ("hwy/base.h", HEADER):
-            try:
-                text = (self.include / name).read_text("utf-8", errors="replace")
-            except OSError:
-                continue
-            parts = [
-                re.search(rf"^#define HWY_{part} (\d+)", text, re.MULTILINE) for part in ("MAJOR", "MINOR", "PATCH")
-            ]
-            if all(parts):
-                return ".".join(part[1] for part in parts if part)
-        return "unknown"
 
 
 def highway_include() -> list[str]:
@@ -60,22 +28,11 @@ def highway_include() -> list[str]:
     bundle be loaded. A compile then reports what is missing.
     """
     found = _find()
-    return [] if found is None or found.is_searched else [str(found.include)]
+    return [] if found is None or found in _searched() else [found]
 
 
-def highway_hint() -> str:
-    """A hint for a source with one of the headers that the compiler does not find."""
-    found = _find()
-    if found is None:
-        return f"it belongs to Google Highway: {INSTALL}"
-    return (
-        f"Google Highway is in '{found.include}', which the compiler does not search: add it with "
-        "extra_include_paths=[..., *kjit.highway_include()]"
-    )
-
-
-def find_highway() -> Highway:
-    """The headers of Highway: of the Python environment, of conda's, or of the system.
+def find_highway() -> str:
+    """The folder of Highway's headers: of the Python environment, of conda's, or of the system.
 
     Raises:
         ToolchainError: there are none.
@@ -86,14 +43,23 @@ def find_highway() -> Highway:
     return found
 
 
-def _find() -> Highway | None:
-    prefixes = [sys.prefix, os.environ.get("CONDA_PREFIX", "")]
-    own = [os.path.join(prefix, "include") for prefix in prefixes if prefix]
-    given = [
-        folder for name in ("CPATH", "CPLUS_INCLUDE_PATH") for folder in os.environ.get(name, "").split(os.pathsep)
-    ]
-    searched = [*filter(None, given), *SYSTEM_FOLDERS]
-    for folder in [*own, *searched]:
-        if os.path.isfile(f"{folder}/{HEADER}"):
-            return Highway(Path(os.path.abspath(folder)), is_searched=folder in searched)
-    return None
+def highway_version(include: str) -> str:
+    """The version of the headers in a folder, such as `1.0.3`; `unknown` if they do not have it."""
+    import re
+
+    numbers: dict[str, str] = {}
+    for name in ("hwy/base.h", HEADER):  # in highway.h before 1.0, in base.h since
+        with contextlib.suppress(OSError), open(f"{include}/{name}", encoding="utf-8", errors="replace") as file:
+            numbers |= dict(re.findall(r"^#define HWY_(MAJOR|MINOR|PATCH) (\d+)", file.read(), re.MULTILINE))
+    return ".".join(numbers[part] for part in ("MAJOR", "MINOR", "PATCH")) if len(numbers) == 3 else "unknown"
+
+
+def _searched() -> list[str]:
+    """The folders that compilers search by default."""
+    named = [os.environ.get(name, "").split(os.pathsep) for name in ("CPATH", "CPLUS_INCLUDE_PATH")]
+    return [*(os.path.abspath(folder) for folders in named for folder in folders if folder), *SYSTEM_FOLDERS]
+
+
+def _find() -> str | None:
+    own = [f"{prefix}/include" for prefix in (sys.prefix, os.environ.get("CONDA_PREFIX")) if prefix]
+    return next((folder for folder in [*own, *_searched()] if os.path.isfile(f"{folder}/{HEADER}")), None)

@@ -75,10 +75,15 @@ def load_inline(
     Spec(name, **_parts(files, Path("/"), exports), **flags)  # reports errors before anything is written
     cache, named = cache_folder(build_directory), _digest(files)
     folder = Path(cache, SOURCE_TEXTS, named)
-    if not all(_holds(f"{folder}/{file}", text) for file, text in files.items()):
+    if not _hold(folder, files):
         from kjit.engine.cache.store import Store
 
-        folder = Store.open(Path(cache)).writable().write_texts(named, files)
+        try:
+            folder = Store.open(Path(cache)).writable().write_texts(named, files)
+        except OSError:
+            # A network disk may fail to rename to a file that is in use, or after it has renamed.
+            if not _hold(folder, files):
+                raise
     # A bundle also compares the texts by these files.
     spec = Spec(name, **_parts(files, folder, exports), **flags)
     return load_variant(Variant(spec, only_target(spec)), build_directory=build_directory, wrapper=wrapper)
@@ -108,10 +113,9 @@ def _digest(files: Mapping[str, bytes]) -> str:
     return whole.hexdigest()[:32]
 
 
-def _holds(path: str, text: bytes) -> bool:
-    """Whether the file has this text."""
+def _hold(folder: Path, texts: Mapping[str, bytes]) -> bool:
+    """Whether the files in a folder have these texts."""
     try:
-        with open(path, "rb") as file:
-            return file.read() == text
+        return all((folder / file).read_bytes() == text for file, text in texts.items())
     except OSError:
         return False

@@ -66,7 +66,7 @@ _stats: dict[str, OpStats] = {}
 _inside: env.Simulation | None = None
 
 compiled: set[Variant] = set()
-"""What this process has compiled."""
+"""The variants that this process has compiled."""
 
 caches: weakref.WeakSet[Any] = weakref.WeakSet()
 """Objects that keep loaded modules by device; their `cache_clear` is called when a `simulated()` begins or ends."""
@@ -107,9 +107,6 @@ class Shared:
 
 
 _OMP_PAUSE_SOFT = 1
-
-JIT = "_kjit_jit"
-"""The mark of functions that `jit` has made."""
 
 INDEX = "index.json"
 BUNDLE = "prebuilt"
@@ -244,12 +241,7 @@ def jit(
                     unusable.explain(f"'{name}'", unusable.named(fn, (None, *call_args), call_kwargs))
                 raise
 
-        call.__dict__[JIT] = True
-        if env.record_folder() is None:
-            return call
-        from kjit.runtime.recording import recorded
-
-        return recorded(call, "jit")
+        return call
 
     return decorate
 
@@ -290,7 +282,7 @@ def load_variant(
     artifact = manifest.find(variant, folder)
     if artifact is not None:
         with contextlib.suppress(FileNotFoundError):  # the cache was emptied between the look-up and now
-            module = load_library(manifest.library_in(artifact), variant, is_prebuilt=False)
+            module = load_library(manifest.library_in(artifact), variant)
             if _log.isEnabledFor(logging.DEBUG):
                 _log.debug("%s is in the cache: %s", variant.label, artifact)
             count_hit(variant)
@@ -298,7 +290,7 @@ def load_variant(
     from kjit.engine import miss
 
     built = miss.ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
-    return load_library(built.library_path, variant, is_prebuilt=False)
+    return load_library(built.library_path, variant)
 
 
 def cache_folder(build_directory: StrPath | None = None) -> str:
@@ -362,7 +354,7 @@ def _load_prebuilt(variant: Variant, wrapper: str | None) -> tuple[tvm_ffi.Modul
     refusals = found.refusals
     if found.library is not None:
         try:
-            module = load_library(found.library, variant, is_prebuilt=True)
+            module = load_library(found.library, variant)
         except (FileNotFoundError, kjit.KjitError) as error:
             # A system library that it needs is missing or too old; a library compiled here may not need it.
             reason = error.message if isinstance(error, kjit.KjitError) else f"{found.library} is gone"
@@ -614,11 +606,8 @@ def _report(refusal: Refusal, variant: Variant) -> None:
     _log.log(level, "%s is not taken from the bundle %s: %s", variant.label, refusal.bundle, "; ".join(refusal.reasons))
 
 
-def load_library(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
+def load_library(path: str, variant: Variant) -> tvm_ffi.Module:
     """The module of a library, which stays loaded.
-
-    Args:
-        is_prebuilt: whether it was linked on another machine.
 
     Raises:
         FileNotFoundError: the library is gone.
@@ -627,12 +616,12 @@ def load_library(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.M
     with _loading:
         module = _loaded.get(path)
         if module is None:
-            module = _load(path, variant, is_prebuilt=is_prebuilt)
+            module = _load(path, variant)
             _loaded[path] = module
     return module
 
 
-def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
+def _load(path: str, variant: Variant) -> tvm_ffi.Module:
     import tvm_ffi
 
     path = os.fsencode(path).decode()  # tvm-ffi expects UTF-8, whatever the locale
@@ -641,7 +630,7 @@ def _load(path: str, variant: Variant, *, is_prebuilt: bool) -> tvm_ffi.Module:
     except RuntimeError as error:
         from kjit.engine import loading
 
-        module = loading.load_again(error, path, variant, is_prebuilt=is_prebuilt)
+        module = loading.load_again(error, path, variant)
     for method in (Shared.__deepcopy__, Shared.__reduce_ex__):
         setattr(module, method.__name__, functools.partial(method, cast("Any", module)))
     return module

@@ -89,8 +89,7 @@ _UNFIT = (OSError, EOFError, LookupError, RecursionError, TypeError, ValueError)
 FILE, FOLDER_THERE, THERE, PROGRAM, STAMP, DATED, PACKAGE = range(7)
 
 # kjit's code that derives keys and records; what compiles is not part of a key either. Each file costs a `stat`.
-_CODE = ("env.py", "project.py", "spec.py", "runtime/__init__.py", "runtime/manifest.py")
-_CODE_FOLDERS = ("engine/cache", "engine/key", "engine/toolchain")
+_CODE_FOLDERS = ("", "runtime/", "engine/cache/", "engine/key/", "engine/toolchain/")
 
 Probe = tuple[Any, ...]
 """A question to the disk and its answer: `(FILE | FOLDER_THERE | THERE | PROGRAM, path, yes)`,
@@ -488,28 +487,20 @@ def _package_folders(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def code_states() -> list[tuple[str, int, int, int]]:
-    """Name, size, and times (of the content, of any change) of kjit's own code that derives keys and records, and of
-    the file with its version, if there is one.
+    """Name, size, and times (of the content, of any change) of kjit's own code that derives keys and records.
 
     Raises:
         OSError: it is not in a folder.
     """
     home = os.path.dirname(os.path.abspath(kjit.__file__))
     states = []
-    with contextlib.suppress(FileNotFoundError):
-        states.append(_code_state("_version.py", os.stat(f"{home}/_version.py")))
-    for name in _CODE:
-        states.append(_code_state(name, os.stat(f"{home}/{name}")))
     for folder in _CODE_FOLDERS:
         with os.scandir(f"{home}/{folder}") as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
-                    states.append(_code_state(f"{folder}/{entry.name}", entry.stat()))
+                    status = entry.stat()
+                    states.append((f"{folder}{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return sorted(states)
-
-
-def _code_state(name: str, status: os.stat_result) -> tuple[str, int, int, int]:
-    return name, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @lru_cache(maxsize=1)

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import operator
 import os
 import threading
-import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -90,27 +90,17 @@ class _Calls:
         self.fn = fn
         self.signature = inspect.signature(fn)
         self.results = _Results()
-        self.count = 0
-        self.lock = threading.Lock()
+        self.count = itertools.count()
+        # By process, too: calls of other threads never end in a forked child, and are made again.
         self.running: dict[Hashable, threading.RLock] = {}
         # By two kinds of key: the arguments as written by callers, and their canonical form.
         self.slots: dict[Hashable, str] = {}
         # The same for positional arguments of simple types, without composing a key.
         self.simple: dict[Hashable, tuple[tuple[type, ...], str]] = {}
-        _every.add(self)
-
-    def renew_locks(self) -> None:
-        """In a forked child: calls of other threads never end there, and are made again."""
-        self.lock = threading.Lock()
-        self.running = {}
 
     def clear(self) -> None:
-        with self.lock:
-            # New dicts: a running call stores its slot's name into the old ones. Its result stays, as its caller is
-            # about to read it.
-            self.running = {}
-            self.slots = {}
-            self.simple = {}
+        # New dicts: a running call stores its slot's name into the old ones. Its result stays: its caller reads it.
+        self.running, self.slots, self.simple = {}, {}, {}
 
     def slot_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         try:
@@ -133,32 +123,18 @@ class _Calls:
             *map(typed, bound.args),
             *sorted((name, typed(value)) for name, value in bound.kwargs.items()),
         )
-        with self.lock:
-            slots, simple = self.slots, self.simple
-            # Reentrant, so that a function that calls itself with the same arguments overflows the stack, as without
-            # the cache, instead of deadlocking.
-            running = self.running.setdefault(canonical, threading.RLock())
+        slots, simple = self.slots, self.simple
+        # Reentrant, so that a function that calls itself with the same arguments overflows the stack, as without the
+        # cache, instead of deadlocking.
+        running = self.running.setdefault((os.getpid(), canonical), threading.RLock())
         with running:
             slot = slots.get(canonical)
             if slot is None:
                 result = self.fn(*args, **kwargs)
-                with self.lock:
-                    slot = f"result_{self.count}"
-                    self.count += 1
+                slot = f"result_{next(self.count)}"
                 setattr(self.results, slot, result)
                 slots[canonical] = slot
         slots[as_written] = slot
         if not kwargs and not any(isinstance(arg, COMPOUND) for arg in args):
             simple[args] = (*map(type, args),), slot
         return slot
-
-
-_every: weakref.WeakSet[_Calls] = weakref.WeakSet()
-
-
-def _renew_locks_in_child() -> None:
-    for calls in _every:
-        calls.renew_locks()
-
-
-os.register_at_fork(after_in_child=_renew_locks_in_child)

@@ -32,6 +32,13 @@ class OpLayout:
         outputs: the names of the parameters after it.
         mutated: the inputs that the op changes.
         allocation: the arguments of `outputs=`, as written in a call.
+
+    Attributes:
+        tensors: all parameters that are tensors or None.
+        optional: those of them that may be None.
+        lists: all parameters that are lists of tensors.
+        with_tensors: all of `tensors` and `lists`.
+        registered: the name of each parameter in PyTorch: with an underscore if PyTorch uses the name itself.
     """
 
     def __init__(
@@ -47,60 +54,15 @@ class OpLayout:
         self.outputs = outputs
         self.mutated = mutated
         self.allocation = allocation
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """All parameters that are tensors or None."""
-        return (*(p.name for p in self.inputs if _is_tensor(p.annotation)), *self.outputs)
-
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """The names among `tensors` that may be None."""
-        return (*(p.name for p in self.inputs if _is_optional_tensor(p.annotation)), *self.outputs)
-
-    @property
-    def lists(self) -> tuple[str, ...]:
-        """All parameters that are lists of tensors."""
-        return tuple(p.name for p in self.inputs if _is_tensor_list(p.annotation))
-
-    @property
-    def registered(self) -> dict[str, str]:
-        """The name of each parameter in PyTorch: with an underscore if PyTorch uses the name itself."""
-        names = [*(p.name for p in self.inputs), *self.outputs]
-        called = {name: name for name in names}
+        self.tensors = (*(p.name for p in inputs if _is_tensor(p.annotation)), *outputs)
+        self.optional = (*(p.name for p in inputs if _is_optional_tensor(p.annotation)), *outputs)
+        self.lists = tuple(p.name for p in inputs if _is_tensor_list(p.annotation))
+        self.with_tensors = (*self.tensors, *self.lists)
+        names = [*(p.name for p in inputs), *outputs]
+        self.registered = {name: name for name in names}
         for name in set(TAKEN) & set(names):
-            while called[name] in (*TAKEN, *names):
-                called[name] += "_"
-        return called
-
-    @property
-    def scalars(self) -> tuple[inspect.Parameter, ...]:
-        """The inputs that are floats, ints or bools."""
-        return tuple(p for p in self.inputs if p.annotation in (float, int, bool))
-
-    @property
-    def with_tensors(self) -> tuple[str, ...]:
-        """All of `tensors` and `lists`."""
-        return (*self.tensors, *self.lists)
-
-    @property
-    def parameters(self) -> str:
-        """The parameters in a definition: `x, alpha, *, out`."""
-        names = [p.name for p in self.inputs]
-        return ", ".join(names + (["*", *self.outputs] if self.outputs else []))
-
-    @property
-    def arguments(self) -> str:
-        """The arguments of a call: `x, alpha, out=out`."""
-        return self._call({out: out for out in self.outputs})
-
-    @property
-    def registered_arguments(self) -> str:
-        """The arguments of a call of the registered op."""
-        return self._call(self.registered)
-
-    def _call(self, called: Mapping[str, str]) -> str:
-        return ", ".join([*(p.name for p in self.inputs), *(f"{called[out]}={out}" for out in self.outputs)])
+            while self.registered[name] in (*TAKEN, *names):
+                self.registered[name] += "_"
 
 
 def read_layout(
@@ -289,7 +251,10 @@ def _source(layout: OpLayout) -> str:
     every_list = ", ".join(lists)
     allocation = ", ".join(layout.allocation)
     returned = "" if not outs else f" {outs[0]}" if len(outs) == 1 else f" ({', '.join(outs)})"
-    inputs = ", ".join(p.name for p in layout.inputs)
+    inputs = [p.name for p in layout.inputs]
+    parameters = ", ".join([*inputs, *(["*", *outs] if outs else [])])
+    arguments = ", ".join([*inputs, *(f"{out}={out}" for out in outs)])
+    registered_arguments = ", ".join([*inputs, *(f"{layout.registered[out]}={out}" for out in outs)])
 
     # The other outputs, if some are given: all but one of several.
     allocate = []
@@ -337,7 +302,8 @@ def _source(layout: OpLayout) -> str:
         return f"{{{', '.join(f'{name!r}: {name}' for name in names)}}}"
 
     kinds = [name for name in tensors if name not in optional], optional, lists
-    scalars = ", ".join(f"'{p.name}': ({p.name}, '{p.annotation.__name__}')" for p in layout.scalars)
+    scalar = [p for p in layout.inputs if p.annotation in (float, int, bool)]
+    scalars = ", ".join(f"'{p.name}': ({p.name}, '{p.annotation.__name__}')" for p in scalar)
     require_numbers = [f"_kjit_require_numbers({layout.op!r}, {{{scalars}}})"] if scalars else []
     unpacked = [f"*{name}" if name in lists else name for name in (*tensors, *lists)]
     written = [f"*{name}" if name in lists else name for name in (*layout.mutated, *outs)]
@@ -349,26 +315,26 @@ def _source(layout: OpLayout) -> str:
             count = [f"_kjit_increment_version({given})"]
     dtypes = [p.name for p in layout.inputs if p.annotation is torch.dtype]
     explain = f"_kjit_explain({f'op {layout.op!r}'!r}, {by_name([*tensors, *lists, *dtypes])})"
-    in_pytorch = [f"return _kjit_overloads[0]({inputs})"]
+    in_pytorch = [f"return _kjit_overloads[0]({', '.join(inputs)})"]
     if outs:
         in_pytorch = [
             f"if {' and '.join(f'{out} is None' for out in outs)}:",
             f"    {in_pytorch[0]}",
             *allocate,
-            f"_kjit_overloads[1]({layout.registered_arguments})",
+            f"_kjit_overloads[1]({registered_arguments})",
             f"return{returned}",
         ]
 
     lines = [
-        f"def _kjit_call_op({layout.parameters}):",
+        f"def _kjit_call_op({parameters}):",
         *(f"    {line}" for line in in_pytorch),
-        f"def call({layout.parameters}):",
+        f"def call({parameters}):",
         "    if _kjit_is_dynamo_compiling():",
-        f"        return _kjit_call_op({layout.arguments})",
+        f"        return _kjit_call_op({arguments})",
         f"    if {is_direct}:",
         f"        if {' or '.join(unneeded)}:",
         "            try:",
-        f"                _kjit_result = _kjit_function({layout.arguments})",
+        f"                _kjit_result = _kjit_function({arguments})",
         # The check here, rather than at the top, costs nothing in calls that succeed.
         "            except (RuntimeError, ValueError):",
         f"                if not _kjit_lack_data({', '.join(unpacked)}):",
@@ -379,7 +345,7 @@ def _source(layout: OpLayout) -> str:
         "                return _kjit_result",
         f"    _kjit_require_tensors({layout.op!r}, {', '.join(map(by_name, kinds))})",
         *(f"    {line}" for line in require_numbers),
-        f"    return _kjit_call_op({layout.arguments})",
+        f"    return _kjit_call_op({arguments})",
     ]
     return "\n".join(lines)
 

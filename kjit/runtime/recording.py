@@ -1,9 +1,8 @@
 """Recording: calls of ops written to files as they are made (`KJIT_RECORD`), for `kjit replay`.
 
-A process without recording has no overhead: recording is decided when an op is defined (`torch_op`, `jit`) or a
-declared module is loaded, and only then is a function put between the caller and the kernel. An op's function is
-recorded however it is called: eagerly, by a graph of `torch.compile`, or while a CUDA graph is captured. Calls of a
-declared module are recorded outside of ops.
+A process without recording has no overhead: recording is decided when an op is defined (`torch_op`), and only then is
+a function put between the caller and the kernel. An op's function is recorded however it is called: eagerly, by a graph
+of `torch.compile`, or while a CUDA graph is captured.
 
 A call is a JSON file. Of its arguments it describes what a kernel sees: dtypes, shapes, strides, devices, and positions
 in memory: the storage, which a tensor may share with others of the call, and the place in it. The values, if they are
@@ -29,22 +28,19 @@ import json
 import logging
 import numbers
 import os
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 import kjit
 from kjit import env
-from kjit.runtime.load import Shared, mode
+from kjit.runtime.load import mode
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-Kind = Literal["op", "jit", "export"]
 
 FORMAT = 2
 CALL, VALUES, LAST = ".json", ".pt", "last-"
@@ -63,100 +59,29 @@ _OPAQUE = "_torchdynamo_disable"
 _log = logging.getLogger("kjit")
 
 
-class _Thread(threading.local):
-    """The state of a thread: whether it is in an op whose call was recorded."""
-
-    is_in_op = False
-
-
-_thread = _Thread()
-
-
-def recorded(function: Callable[P, R], kind: Kind) -> Callable[P, R]:
-    """A function that records its calls, then makes them.
-
-    Args:
-        function: the function of an op; for `jit` it has the module before its other parameters, which callers do not
-            pass.
+def recorded(function: Callable[P, R]) -> Callable[P, R]:
+    """The function of an op that records its calls, then makes them.
 
     Raises:
         UsageError: the folder cannot be written, or another variable means nothing.
     """
-    signature = inspect.signature(function)
-    signature = signature.replace(parameters=[*signature.parameters.values()][kind == "jit" :])
-
-    def by_name(args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-        bound = signature.bind(*args, **named)
-        bound.apply_defaults()
-        return bound.arguments
-
-    site = _Site({"kind": kind, "op": f"{function.__module__}:{function.__qualname__}"}, by_name)
+    site = _Site(f"{function.__module__}:{function.__qualname__}", inspect.signature(function))
 
     @functools.wraps(function)
     def call(*args: P.args, **named: P.kwargs) -> R:
         site.note(args, named)
-        outer = _thread.is_in_op
-        _thread.is_in_op = True
-        try:
-            return function(*args, **named)
-        finally:
-            _thread.is_in_op = outer
+        return function(*args, **named)
 
     call.__dict__[_OPAQUE] = True
     return call
 
 
-class RecordedExports(Shared):
-    """A loaded module whose calls are recorded, unless they are made inside an op that is recorded itself.
-
-    Args:
-        module: with its exports as attributes.
-        declared: the function that declares it: `kernels.scale:_scale`.
-        values: the values of that function's parameters.
-    """
-
-    def __init__(self, module: Any, declared: str, values: Mapping[str, object]) -> None:
-        from kjit.runtime.used import to_json
-
-        self._module = module
-        self._head: dict[str, object] = {"kind": "export", "op": declared}
-        try:
-            self._head["values"] = {name: to_json(value) for name, value in values.items()}
-        except TypeError as error:
-            self._head["values"] = {"unknown": str(error)}
-
-    def __getattr__(self, name: str) -> Any:
-        function = getattr(self._module, name)
-        if not callable(function):
-            return function
-        site = _Site({**self._head, "export": name}, lambda args, _: {str(n): each for n, each in enumerate(args)})
-
-        @functools.wraps(function, assigned=(), updated=())
-        def call(*args: Any) -> Any:
-            if not _thread.is_in_op:
-                site.note(args, {})
-            return function(*args)
-
-        call.__dict__[_OPAQUE] = True
-        setattr(self, name, call)
-        return call
-
-
 class _Site:
-    """A function whose calls are recorded.
+    """An op whose calls are recorded: its function, as `kernels.scale:scale`, and that function's parameters."""
 
-    Args:
-        head: the identity of the function in a file.
-        by_name: a function that combines positional and keyword arguments by name.
-    """
-
-    def __init__(
-        self,
-        head: Mapping[str, object],
-        by_name: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Any]],
-    ) -> None:
-        self._head = head
-        self._by_name = by_name
+    def __init__(self, op: str, signature: inspect.Signature) -> None:
+        self._op = op
+        self._signature = signature
         self._recorder = recorder()
         self._files: dict[object, str] = {}
         self._count = itertools.count()
@@ -164,7 +89,7 @@ class _Site:
 
     def note(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Record a call before it is made, unless a similar one was recorded. It raises nothing: a failed write ends
-        the recording, with an error in the log; arguments that cannot be described, that of the function."""
+        the recording, with an error in the log; arguments that cannot be described, that of the op."""
         to = self._recorder
         if to.is_stopped or self._is_strange:
             return
@@ -174,7 +99,9 @@ class _Site:
             looks = (len(args), *named, look((*args, *named.values())))
             name = self._files.get(looks)
             if name is None or to.every is not None:
-                name = to.write(self._head, self._by_name(args, named))
+                bound = self._signature.bind(*args, **named)
+                bound.apply_defaults()
+                name = to.write(self._op, bound.arguments)
                 if name is None:
                     return
                 self._files[looks] = name
@@ -185,7 +112,7 @@ class _Site:
         except Exception as error:  # noqa: BLE001 - of an argument, whose classes may raise anything
             self._is_strange = True
             what = f"{type(error).__name__}: {error}"
-            _log.error("no more calls of %s are recorded: %s. They are still made.", self._head["op"], what)
+            _log.error("no more calls of %s are recorded: %s. They are still made.", self._op, what)
 
 
 @functools.lru_cache(maxsize=1)
@@ -223,13 +150,13 @@ class Recorder:
                 hint=f"set {env.RECORD} to a writable folder",
             ) from None
 
-    def write(self, head: Mapping[str, object], arguments: Mapping[str, object]) -> str | None:
+    def write(self, op: str, arguments: Mapping[str, object]) -> str | None:
         """Write a call, and return the name of its file; None if the limit is reached.
 
         Raises:
             OSError: it cannot be written.
         """
-        stem = _stem(head, arguments)
+        stem = _stem(op, arguments)
         if self.every is not None:
             stem += f"-{uuid.uuid4().hex[:12]}"
         elif os.path.exists(f"{self.folder}/{stem}{CALL}"):
@@ -237,7 +164,7 @@ class Recorder:
         memories = _Memories()
         document: dict[str, object] = {
             "format": FORMAT,
-            **head,
+            "op": op,
             "arguments": {name: memories.describe(value) for name, value in arguments.items()},
             "memories": memories.finish(),
             "captured": _is_capturing(),
@@ -252,7 +179,7 @@ class Recorder:
         }
         left = self.limit - self._size()
         values = b""
-        if self._wants_values(head):
+        if self._wants_values(op):
             if document["captured"]:
                 document["without_values"] = "a CUDA graph was being captured"
             elif memories.nbytes() > left or len(values := memories.contents()) > left:
@@ -285,11 +212,11 @@ class Recorder:
         line = f'{{"process": {process}, "last": "{name}"}}'.ljust(_LAST_BYTES - 1) + "\n"
         os.pwrite(self._last[1], line.encode(), 0)
 
-    def _wants_values(self, head: Mapping[str, object]) -> bool:
-        module, _, path = str(head["op"]).partition(":")
-        function = path.rpartition(".")[2]
-        names = {function, function.lstrip("_"), module.rpartition(".")[2], head.get("export"), str(head["op"])}
-        return self._wanted == "all" or not names.isdisjoint(self._wanted)
+    def _wants_values(self, op: str) -> bool:
+        module, _, path = op.partition(":")
+        return self._wanted == "all" or not {op, path.rpartition(".")[2], module.rpartition(".")[2]}.isdisjoint(
+            self._wanted
+        )
 
     def _size(self) -> int:
         with os.scandir(self.folder) as found:
@@ -341,12 +268,12 @@ def look(values: Iterable[Any]) -> tuple[object, ...]:
     return tuple(looks)
 
 
-def _stem(head: Mapping[str, object], arguments: Mapping[str, object]) -> str:
+def _stem(op: str, arguments: Mapping[str, object]) -> str:
     """The name of a call's files without their ends."""
-    module, _, path = str(head["op"]).partition(":")
-    readable = ".".join([module, path.rpartition(".")[2], *([str(head["export"])] if "export" in head else [])])
+    module, _, path = op.partition(":")
+    readable = f"{module}.{path.rpartition('.')[2]}"
     words = "".join(letter if letter.isalnum() or letter in "._" else "_" for letter in readable)[-_LONGEST_NAME:]
-    digest = hashlib.sha256(repr((FORMAT, head, [*arguments], look(arguments.values()))).encode())
+    digest = hashlib.sha256(repr((FORMAT, op, [*arguments], look(arguments.values()))).encode())
     return f"{words}-{digest.hexdigest()[:16]}"
 
 
@@ -377,8 +304,6 @@ class _Memories:
         if isinstance(value, (list, tuple)):
             each = [*map(self.describe, value)]
             return each if isinstance(value, list) else {"tuple": each}
-        if isinstance(value, dict):
-            return {"dict": {str(name): self.describe(each) for name, each in value.items()}}
         if isinstance(value, torch.dtype):
             return {"dtype": str(value).removeprefix("torch.")}
         return {"unknown": f"{type(value).__module__}.{type(value).__qualname__}"}
@@ -412,13 +337,10 @@ class _Memories:
         pieces = self._by_storage.values()
         return [{"bytes": each.end - each.begin, "place": each.begin % ALIGNMENT} for each in pieces]
 
-    def gpu(self) -> dict[str, object]:
+    def gpu(self) -> dict[str, str]:
         """The GPU of the first tensor."""
         device = self._tensors[0][1].tensor.device if self._tensors else None
-        if device is None or device.type != "cuda":
-            return {}
-        capability = torch.cuda.get_device_capability(device)
-        return {"gpu": torch.cuda.get_device_name(device), "capability": list(capability)}
+        return {"gpu": torch.cuda.get_device_name(device)} if device is not None and device.type == "cuda" else {}
 
     def nbytes(self) -> int:
         """The bytes of all pieces of memory."""

@@ -125,13 +125,6 @@ class StandIn(ModuleType):
             raise AttributeError(name)
         self.refuse(name)
 
-    def __dir__(self) -> NoReturn:
-        self.refuse("dir")
-
-    @property
-    def __dict__(self) -> NoReturn:  # type: ignore[override]
-        self.refuse("vars")
-
 
 class _Finder:
     """Finds modules as Python does, and refuses those that are neither the project's, kjit's nor Python's."""

@@ -188,7 +188,7 @@ def torch_op(
         if env.record_folder() is not None:
             from kjit.runtime.recording import recorded
 
-            kernel = recorded(function, "op")
+            kernel = recorded(function)
         op = _define(kernel, namespace, op_name, layout, outputs)
         called = generate_call(kernel, layout, outputs, op.overloads)
         update_wrapper(called, function)

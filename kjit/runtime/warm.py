@@ -95,7 +95,6 @@ class _Wanted(NamedTuple):
     """A variant, and the call that loads it."""
 
     name: str
-    hint: str | None = None
     variant: Variant | None = None
     wrapper: str | None = None
     call: Callable[[], object] | None = None
@@ -208,7 +207,7 @@ def _recorded_variant(line: used.Used, device: torch.device | str | None) -> _Wa
             spec, wrapper = line.spec, line.wrapper
             target = load.target_of(spec, _tensor_for(spec, device, prefers_cpu=prefers_cpu).device)
             variant = Variant(spec.only(target.side), target)
-            return _Wanted(line.name, None, variant, wrapper, call=lambda: load.load_variant(variant, wrapper=wrapper))
+            return _Wanted(line.name, variant, wrapper, call=lambda: load.load_variant(variant, wrapper=wrapper))
         spec = used.spec_of(line.declared)
         declared = used.find_declared(line.declared)
     except kjit.KjitError as error:
@@ -230,7 +229,7 @@ def _wanted(
     except kjit.KjitError as error:
         return _Wanted(spec.label, error=error)
     variant = Variant(spec.only(target.side), target)
-    return _Wanted(spec.label, None, variant, wrapper_of(declared), lambda: declared(**values, device=tensor))
+    return _Wanted(spec.label, variant, wrapper_of(declared), lambda: declared(**values, device=tensor))
 
 
 def _tensor_for(spec: Spec, device: torch.device | str | None, *, prefers_cpu: bool) -> torch.Tensor:

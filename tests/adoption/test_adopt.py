@@ -32,7 +32,9 @@ SERVED = {
     "iota.cu": ("data: mut int64[N], start: int", "iota"),
     "unchecked.cu": ("x: float32[...] -> out: float32[...]", "copy"),
 }
-"""The signature in the hint for a file, which is the right one for these, and the function that is called."""
+"""The signature that a file implies, or that the hint for it has, and the function that is called."""
+
+IMPLIED = {"saxpy.cu", "relu.cu", "launcher.cu", "vectors.cu", "constants.cu", "iota.cu"}
 
 REFUSED = {
     "several.cu": (
@@ -64,7 +66,13 @@ def adopted(name: str, *, function: str | None = None, signature: str | None = N
     return adopt(FILES / name, "op", function=function, signature=signature)
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize("name", sorted(IMPLIED))
+def test_pointers_and_one_size_imply_a_signature(name: str) -> None:
+    adoption = adopted(name)
+    assert (str(adoption.signature), adoption.callee) == SERVED[name]
+
+
+@pytest.mark.parametrize("name", sorted(set(SIGNATURES) - IMPLIED))
 def test_a_signature_is_needed_and_the_one_in_the_hint_is_served(name: str) -> None:
     with pytest.raises(UsageError, match="a signature is needed") as caught:
         adopted(name)
@@ -155,6 +163,19 @@ def test_lists_of_tensors_and_text_are_adopted(tmp_path: Path) -> None:
     with pytest.raises(SignatureError, match="a list of tensors is a TensorListView") as caught:
         adopt(tmp_path / "lists.cu", "op", function=None, signature=re.sub(r"list\[(.*?\])\]", r"\1", signature))
     assert caught.value.hint == "write xs: mut list[float32[N]]"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "reason"),
+    [
+        ("const pair_t* x", "what 'const pair_t* x' points to is not a known dtype"),
+        ("options_t x", "'options_t x' is neither a tensor nor a number"),
+    ],
+)
+def test_parameters_of_an_unknown_type_imply_no_signature(tmp_path: Path, parameter: str, reason: str) -> None:
+    (tmp_path / "odd.cu").write_text(f"__global__ void odd(int n, {parameter}, float* y) {{ y[0] = n; }}\n")
+    with pytest.raises(UsageError, match=re.escape(reason)):
+        adopt(tmp_path / "odd.cu", "op", function=None, signature=None)
 
 
 def test_a_file_in_the_project_stays_where_it_is(tmp_path: Path) -> None:

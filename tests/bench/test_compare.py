@@ -95,16 +95,6 @@ def test_a_slow_down_that_the_control_shares_is_held_for_the_machines(run: Run, 
     assert sentence.startswith("2 of 2 are slower, and not surely more so than PyTorch in the same processes: ")
 
 
-def test_an_interval_needs_as_many_samples_as_make_an_accident_rare() -> None:
-    def is_enough(before: int, now: int) -> bool:
-        return find_interval([1.0] * before, [2.0] * now) is not None
-
-    # Of (before + now)! / (before! now!) orders one has all of one side below all of the other.
-    enough = [(b, n) for b in range(1, 8) for n in range(1, 8) if math.comb(b + n, b) >= 100]
-    assert enough == [(b, n) for b in range(1, 8) for n in range(1, 8) if is_enough(b, n)]
-    assert is_enough(RUNS, RUNS)
-
-
 @pytest.mark.parametrize("spread", [0.01, 0.3])
 def test_of_unchanged_code_about_one_measurement_in_a_hundred_is_past_the_interval(spread: float) -> None:
     chance = random.Random(1)

@@ -92,15 +92,8 @@ def test_names_that_will_not_do_are_wrong_usage_and_change_nothing(op: Path, kji
     assert git(op, "status", "--porcelain") == ""
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"x = '\xff'\n", "error: kernels/scale.py is not UTF-8 text (byte 5).\n"),
-        (b"x = 1\ndef (\n", "error: kernels/scale.py:2 is not Python: "),
-    ],
-)
-def test_an_op_whose_file_cannot_be_read_is_not_renamed(op: Path, kjit: Kjit, content: bytes, said: str) -> None:
-    (op / "kernels" / "scale.py").write_bytes(content)
+def test_an_op_whose_file_cannot_be_read_is_not_renamed(op: Path, kjit: Kjit) -> None:
+    (op / "kernels" / "scale.py").write_bytes(b"x = 1\ndef (\n")
     done = kjit("mv", "scale", "times", "--yes", "--force")
-    assert (done.returncode, said in done.stderr) == (1, True), done.stderr
-    assert (op / "kernels" / "scale.py").read_bytes() == content
+    assert (done.returncode, "error: kernels/scale.py:2 is not Python: " in done.stderr) == (1, True), done.stderr
+    assert (op / "kernels" / "scale.py").read_bytes() == b"x = 1\ndef (\n"

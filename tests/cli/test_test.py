@@ -102,6 +102,12 @@ def test_an_op_without_a_test_and_an_unknown_one_are_wrong_usage(
     assert hint in done.stderr
 
 
+def test_a_warning_of_torch_about_itself_is_not_shown(kjit_test: Run, project: Path) -> None:
+    warned = "import warnings\nwarnings.warn('`torch.jit.script_method` is deprecated. Switch.', DeprecationWarning)\n"
+    (project / "tests" / "test_good.py").write_text(f"{warned}\n\ndef test():\n    pass\n")
+    assert "1 passed in" in kjit_test("good").stdout
+
+
 def test_a_process_that_dies_names_the_signal(kjit_test: Run, project: Path) -> None:
     (project / "tests" / "test_good.py").write_text("import os\n\n\ndef test():\n    os.kill(os.getpid(), 9)\n")
     done = kjit_test("good")

@@ -132,15 +132,6 @@ class TestRequests:
         spec = self.spec("op", cuda_files=["/x.cuh"], extra_dependencies=["mathdx"])
         assert spec.extra_include_paths[-1] == str(tmp_path / "include")
 
-    def test_a_dependency_may_be_registered_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from kjit.compat.sglang import dependencies
-
-        monkeypatch.setattr(dependencies, "_FINDERS", {})
-        compat.register_dependency("mine")(lambda: ["/mine/include"])
-        assert dependencies.include_folders(["mine"]) == ["/mine/include"]
-        with pytest.raises(kjit.UsageError, match="registered already"):
-            compat.register_dependency("mine")
-
 
 class TestArchitecture:
     def test_the_override_holds_inside_and_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:

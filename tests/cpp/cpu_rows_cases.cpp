@@ -11,8 +11,8 @@ using namespace kjit;
 /// not a compile-time constant. Returns their number. With `may_repeat`, those of `write_parts`.
 template <typename T>
 int64_t parts(TensorView out, int64_t first, int64_t last, bool streams, bool may_repeat, TensorView found) {
-  auto* to = static_cast<int64_t*>(found.data_ptr());
-  RowRuns runs(first, last, out.size(1), static_cast<T*>(out.data_ptr()), streams);
+  auto* to = host::data_of<int64_t>(found);
+  RowRuns runs(first, last, out.size(1), host::data_of<T>(out), streams);
   int64_t count = 0;
   const auto note = [&]<typename Size>(int64_t at, Size size, const auto& beside) {
     if (beside.streams != streams) throw host::PanicError(host::Message() << "it streams, or does not");
@@ -36,8 +36,8 @@ void take(TensorView src, TensorView index, Optional<TensorView> numbers, Option
   const auto data_of = [](const Optional<TensorView>& given) {
     return given.has_value() ? static_cast<const T*>(given.value().data_ptr()) : nullptr;
   };
-  auto* out_ptr = static_cast<T*>(out.data_ptr());
-  TableRow src_rows(static_cast<const T*>(src.data_ptr()), src.size(0), static_cast<const Index*>(index.data_ptr()));
+  auto* out_ptr = host::data_of<T>(out);
+  TableRow src_rows(host::data_of<const T>(src), src.size(0), host::data_of<const Index>(index));
   NumberRow<T, Held> number_rows(data_of(numbers));
   ColumnRow column_rows(data_of(column));
   RowRuns runs(first, last, out.size(1), out_ptr, streams, src_rows, number_rows, column_rows);
@@ -95,8 +95,8 @@ int64_t copying() {
 template <typename T>
 int64_t move(TensorView src, TensorView index, TensorView out, int64_t first, int64_t last, bool streams,
              bool only_copies) {
-  auto* out_ptr = static_cast<T*>(out.data_ptr());
-  TableRow src_rows(static_cast<const T*>(src.data_ptr()), src.size(0), static_cast<const int64_t*>(index.data_ptr()));
+  auto* out_ptr = host::data_of<T>(out);
+  TableRow src_rows(host::data_of<const T>(src), src.size(0), host::data_of<const int64_t>(index));
   RowRuns runs(first, last, out.size(1), out_ptr, streams, src_rows);
   int64_t count = 0;
   runs.move_parts(only_copies, [&](int64_t at, auto size, const auto& beside) {
@@ -111,9 +111,8 @@ int64_t move(TensorView src, TensorView index, TensorView out, int64_t first, in
 
 /// Adds rows to `out` that are never streamed.
 void add(TensorView src, TensorView index, TensorView out) {
-  auto* out_ptr = static_cast<int64_t*>(out.data_ptr());
-  TableRow src_rows(static_cast<const int64_t*>(src.data_ptr()), src.size(0),
-                    static_cast<const int64_t*>(index.data_ptr()));
+  auto* out_ptr = host::data_of<int64_t>(out);
+  TableRow src_rows(host::data_of<const int64_t>(src), src.size(0), host::data_of<const int64_t>(index));
   RowRuns runs(0, out.size(0), out.size(1), out_ptr, std::false_type(), src_rows);
   runs.for_parts([&](int64_t at, auto size, const auto& beside) {
     static_assert(!std::remove_reference_t<decltype(beside)>::streams);

@@ -53,8 +53,7 @@ void add(kjit::TensorView x, double number, kjit::TensorView out) {
 
   HWY_EXPORT_T(add_table, add_number<T>);
   HWY_DYNAMIC_DISPATCH_T(add_table)
-  (static_cast<const T*>(x.data_ptr()), static_cast<T*>(out.data_ptr()), static_cast<std::size_t>(N.unwrap()),
-   static_cast<T>(number));
+  (data_of<const T>(x), data_of<T>(out), static_cast<std::size_t>(N.unwrap()), static_cast<T>(number));
 }
 
 }  // namespace

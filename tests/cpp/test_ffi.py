@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,136 @@ CASES = "ffi_cases"
 
 class _OfAUser:
     pass
+
+
+T = torch.ones(3)
+RANGE = torch.arange(8, dtype=torch.float32)
+INFINITY = float("inf")
+# An export, its arguments, and what it returns.
+RETURNED: list[tuple[str, list[Any], Any]] = [
+    *(("echo_double", [value], value) for value in (0.0, -0.0, 1.5, 1e300, INFINITY)),
+    ("echo_float", [3], 3.0),
+    ("echo_float", [True], 1.0),
+    ("echo_float", [3.4028234663852886e38], 3.4028234663852886e38),
+    ("echo_float", [-INFINITY], -INFINITY),
+    # An integer of any size is a float.
+    *(("echo_double", [value], float(value)) for value in (2**70, -(2**1000), 2**64 - 1)),
+    *(("echo_bool", [value], result) for value, result in ((True, True), (0, False), (np.bool_(True), True))),
+    ("echo_bool", [np.zeros(1)[0] > 0], False),
+    *(
+        ("count_of_list", [make([T] * count), 0], count)
+        for make, count in itertools.product([list, tuple, tvm_ffi.convert], (0, 1, 3))
+    ),
+    ("count_of_list", [[T, torch.empty(0)], 0], 2),
+    # A tensor is seen in place.
+    ("sum_of_all", [RANGE], 28.0),
+    ("sum_of_all", [RANGE[3:]], 25.0),
+    ("sum_of_all", [torch.zeros(0)], 0.0),
+    ("sum_of_all", [torch.tensor(2.5)], 2.5),
+    ("optional_rank", [None], -1),
+    ("optional_rank", [torch.zeros(2, 3)], 2),
+    ("optional_or", [None], 7.5),
+    ("optional_or", [1.0], 1.0),
+    *(
+        ("text_size", [text], len(text.encode()))
+        for text in ("", "a", "exactly8", "longer than any short string", "n\0ul", "grüße")
+    ),
+    ("text_is_float32", ["float32"], True),
+    ("text_is_float32", ["float16"], False),
+    ("dtype_bits", [torch.bfloat16], 16),
+    ("device_type", [tvm_ffi.device("cpu")], 1),
+    ("device_type", [tvm_ffi.device("cuda:1")], 2),
+    ("device_type", [torch.device("cpu")], 1),
+    ("device_id", [torch.device("cpu")], 0),
+    ("device_type", [torch.device("cuda:3")], 2),
+    ("device_id", [torch.device("cuda:3")], 3),
+    ("address", [None], 0),
+    ("address", [0x7F00_0000_1234], 0x7F00_0000_1234),
+    ("nothing", [], None),
+    ("twice", [21], 42),  # a static member
+    ("five_times", [4], 20),  # a template with a comma
+    # Dimensions count from the end too.
+    *(("size_at", [torch.zeros(2, 3, 4), i], size) for i, size in zip(range(-3, 3), [2, 3, 4] * 2, strict=True)),
+    *(("stride_at", [torch.zeros(2, 3, 4), i], size) for i, size in zip(range(-3, 3), [12, 4, 1] * 2, strict=True)),
+    *(
+        ("contiguous", [x], x.is_contiguous())
+        for x in (
+            *(torch.zeros(2, 3), torch.zeros(0, 3).t(), torch.tensor(1.0), torch.zeros(4, 1, 5)[:, :1]),
+            *(torch.zeros(3, 4).t(), torch.zeros(4, 4)[:, :2], torch.zeros(1, 9)[:, ::3], torch.zeros(5)[::2]),
+            torch.zeros(2, 1).expand(2, 3),
+        )
+    ),
+    ("null_strides_mean_contiguous", [], True),
+    ("byte_offset_is_counted_in", [], True),
+    ("workspace_bytes", [T, 1000], 1000),
+    ("workspace_bytes", [T, 0], -1),
+    ("a_tensor_answers_like_its_view", [torch.zeros(3, 8)[:, 2:5]], True),
+    ("shapes_are_made_of_lists_and_vectors", [torch.zeros(7, 3)], True),
+    # The data has the type of its elements.
+    ("is_data_of_float", [torch.zeros(3)[1:]], True),
+    ("is_data_of_const_float", [torch.zeros(3)[1:]], True),
+    ("is_data_of_int64", [torch.zeros(3, dtype=torch.int64)[1:]], True),
+    ("is_data_of_bool", [torch.zeros(3, dtype=torch.bool)[1:]], True),
+    ("is_data_of_pair", [torch.zeros(3)[1:]], True),
+]
+LIST = r"count_of_list\(\): argument 1 of 2 must be a list of tensors"
+# An export, its arguments, and the error.
+RAISED: list[tuple[str, list[Any], type[Exception], str]] = [
+    ("echo_uint64", [2**63], RuntimeError, "does not fit a 64-bit integer"),
+    ("echo_int32", [1.5], TypeError, r"echo_int32\(\): argument 1 of 1 must be int, not float"),
+    ("echo_float", [1e39], ValueError, "out of range for a 32-bit floating-point number: 1e39"),
+    ("echo_float", [2**130], ValueError, "argument 1 of 1 is out of range for a 32-bit floating-point number"),
+    ("echo_double", [2**1024], ValueError, "argument 1 of 1 is out of range for a floating-point number"),
+    ("echo_bool", [2], TypeError, "must be bool, not int"),
+    ("count_of_list", [3, 0], TypeError, f"{LIST}, not int"),
+    ("count_of_list", [T, 0], TypeError, f"{LIST}, not a tensor"),
+    ("count_of_list", [{}, 0], TypeError, f"{LIST}, not dict"),
+    ("count_of_list", [[T, None], 0], TypeError, rf"{LIST}: element \[1\] must be a tensor, not None"),
+    ("count_of_list", [[[T]], 0], TypeError, r"element \[0\] must be a tensor, not a list or tuple"),
+    ("sum_of_all", [T, 1], TypeError, r"sum_of_all\(\) takes 1 argument, but 2 were given"),
+    ("nothing", [1], TypeError, r"nothing\(\) takes 0 arguments, but 1 was given"),
+    ("optional_value", [None], RuntimeError, "is None"),
+    ("optional_rank", [3], TypeError, "must be a tensor or None, not int"),
+    ("optional_or", ["x"], TypeError, "must be float or None, not str"),
+    *(
+        ("device_type", [value], TypeError, rf"argument 1 of 1 must be a device \(cpu or cuda\), not {came}")
+        for value, came in ((torch.device("meta"), "torch.device"), ("cpu", "str"), (0, "int"))
+    ),
+    ("size_at", [torch.zeros(2, 3, 4), 3], RuntimeError, "dimension 3 of a tensor with 3 dimensions"),
+    ("size_at", [torch.zeros(2, 3, 4), -4], RuntimeError, "dimension -4 of a tensor with 3 dimensions"),
+    # Any exception becomes one of Python's, with its whole message, even if it is no text.
+    ("throw_bad_alloc", [], RuntimeError, "bad_alloc"),
+    ("throw_an_int", [], RuntimeError, r"^a kernel threw something that is not a std::exception: int$"),
+    ("throw_text", [], RuntimeError, r"^only text$"),
+    ("throw_silent", [], RuntimeError, r"Silent was thrown, without a message$"),
+    ("throw_panic", [3], RuntimeError, r"Failed at ffi_cases\.cpp:\d+: n is 3, a 0\.5 of true"),
+    ("throw_latin_1", [], RuntimeError, "^caf\ufffd, \ufffd{3} and \ufffd{3}$"),
+    ("panic_with_a_null", ["n\0ul"], RuntimeError, "before n\ufffdul after$"),
+    ("throw_much", [100_000], RuntimeError, r"^x{100000} the end$"),
+    ("is_data_of_float", [torch.zeros(3).double()], RuntimeError, "the elements are float64, and T is float32"),
+    ("is_data_of_float", [torch.zeros(3).int()], RuntimeError, "the elements are int32, and T is float32"),
+    ("is_data_of_int64", [torch.zeros(3).double()], RuntimeError, "the elements are float64, and T is int64"),
+    ("is_data_of_bool", [torch.zeros(3).byte()], RuntimeError, "the elements are uint8, and T is bool"),
+    ("is_data_of_pair", [torch.zeros(3).double()], RuntimeError, "the elements are float64, and T has 4 bytes"),
+]
+
+
+@pytest.mark.parametrize(("export", "arguments", "result"), RETURNED)
+def test_values_arrive_and_return(module: Any, export: str, arguments: list[Any], result: Any) -> None:
+    returned = module[export](*arguments)
+    assert (type(returned), returned) == (type(result), result)
+
+
+@pytest.mark.parametrize(("export", "arguments", "error", "message"), RAISED)
+def test_what_does_not_fit_and_what_is_thrown_is_an_exception(
+    module: Any, export: str, arguments: list[Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        module[export](*arguments)
+
+
+def test_nan_stays_nan(module: Any) -> None:
+    assert module.echo_double(float("nan")) != module.echo_double(float("nan"))
 
 
 INTEGERS = [(f"{sign}int{bits}", sign == "u", bits) for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -34,80 +164,11 @@ def test_an_integer_type_takes_exactly_its_range(module: Any, name: str, unsigne
             module[f"echo_{name}"](outside)
 
 
-def test_a_uint64_result_past_the_range_of_an_export_is_an_error(module: Any) -> None:
-    with pytest.raises(RuntimeError, match="does not fit a 64-bit integer"):
-        module.echo_uint64(2**63)
-
-
-def test_a_fraction_is_not_an_integer(module: Any) -> None:
-    with pytest.raises(TypeError, match=r"echo_int32\(\): argument 1 of 1 must be int, not float"):
-        module.echo_int32(1.5)
-
-
-@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, 1e300, float("inf")])
-def test_a_double_arrives_unchanged(module: Any, value: float) -> None:
-    assert module.echo_double(value) == value
-
-
-@pytest.mark.parametrize("make", [list, tuple, tvm_ffi.convert])
-def test_a_list_of_tensors_is_taken_as_it_is(module: Any, make: Any) -> None:
-    x = torch.ones(3)
-    assert [module.count_of_list(make([x] * count), 0) for count in (0, 1, 3)] == [0, 1, 3]
-
-
-@pytest.mark.parametrize(
-    ("xs", "message"),
-    [
-        (3, "argument 1 of 2 must be a list of tensors, not int"),
-        (torch.ones(3), "argument 1 of 2 must be a list of tensors, not a tensor"),
-        ({}, "argument 1 of 2 must be a list of tensors, not dict"),
-        ([torch.ones(3), None], r"argument 1 of 2 must be a list of tensors: element \[1\] must be a tensor, not None"),
-        ([[torch.ones(3)]], r".*element \[0\] must be a tensor, not a list or tuple"),
-    ],
-)
-def test_what_is_no_list_of_tensors_is_refused_with_the_place(module: Any, xs: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=rf"count_of_list\(\): {message}"):
-        module.count_of_list(xs, 0)
-
-
 def test_a_tensor_in_a_list_has_to_have_memory(module: Any) -> None:
     freed = torch.ones(3)
     freed.untyped_storage().resize_(0)
     with pytest.raises(RuntimeError, match=r"element \[1\]"):
         module.count_of_list([torch.ones(3), freed], 0)
-    assert module.count_of_list([torch.ones(3), torch.empty(0)], 0) == 2
-
-
-def test_nan_and_integers_are_floats(module: Any) -> None:
-    assert module.echo_double(float("nan")) != module.echo_double(float("nan"))
-    assert module.echo_float(3) == 3.0
-    assert module.echo_float(True) == 1.0
-
-
-def test_a_finite_value_that_would_become_infinite_is_an_error(module: Any) -> None:
-    assert module.echo_float(3.4028234663852886e38) == 3.4028234663852886e38
-    assert module.echo_float(float("-inf")) == float("-inf")
-    with pytest.raises(ValueError, match="out of range for a 32-bit floating-point number: 1e39"):
-        module.echo_float(1e39)
-
-
-def test_an_integer_of_any_size_is_a_float(module: Any) -> None:
-    assert module.echo_double(2**70) == float(2**70)
-    assert module.echo_double(-(2**1000)) == float(-(2**1000))
-    assert module.echo_double(2**64 - 1) == float(2**64 - 1)
-    with pytest.raises(ValueError, match=r"argument 1 of 1 is out of range for a floating-point number"):
-        module.echo_double(2**1024)
-    with pytest.raises(ValueError, match=r"argument 1 of 1 is out of range for a 32-bit floating-point number"):
-        module.echo_float(2**130)
-
-
-def test_bool_takes_bools_and_zero_and_one(module: Any) -> None:
-    assert module.echo_bool(True) is True
-    assert module.echo_bool(0) is False
-    assert module.echo_bool(np.bool_(True)) is True
-    assert module.echo_bool(np.zeros(1)[0] > 0) is False
-    with pytest.raises(TypeError, match="must be bool, not int"):
-        module.echo_bool(2)
 
 
 @pytest.mark.parametrize(
@@ -134,39 +195,6 @@ def test_a_wrong_argument_names_function_position_and_what_came(module: Any, val
         module.sum_of_all(value)
 
 
-def test_a_wrong_count_is_a_type_error(module: Any) -> None:
-    with pytest.raises(TypeError, match=r"sum_of_all\(\) takes 1 argument, but 2 were given"):
-        module.sum_of_all(torch.zeros(2), 1)
-    with pytest.raises(TypeError, match=r"nothing\(\) takes 0 arguments, but 1 was given"):
-        module.nothing(1)
-
-
-def test_a_tensor_is_seen_in_place(module: Any) -> None:
-    assert module.sum_of_all(torch.arange(5, dtype=torch.float32)) == 10
-    assert module.sum_of_all(torch.arange(8, dtype=torch.float32)[3:]) == 25
-    assert module.sum_of_all(torch.zeros(0)) == 0
-    assert module.sum_of_all(torch.tensor(2.5)) == 2.5
-
-
-def test_none_is_an_empty_optional(module: Any) -> None:
-    assert module.optional_rank(None) == -1
-    assert module.optional_rank(torch.zeros(2, 3)) == 2
-    assert module.optional_or(None) == 7.5
-    assert module.optional_or(1.0) == 1.0
-
-
-def test_the_value_of_an_empty_optional_is_an_error(module: Any) -> None:
-    with pytest.raises(RuntimeError, match="is None"):
-        module.optional_value(None)
-
-
-def test_an_optional_of_the_wrong_type_is_a_type_error(module: Any) -> None:
-    with pytest.raises(TypeError, match="must be a tensor or None, not int"):
-        module.optional_rank(3)
-    with pytest.raises(TypeError, match="must be float or None, not str"):
-        module.optional_or("x")
-
-
 def test_a_tensor_that_has_lost_its_memory_is_an_error(module: Any) -> None:
     freed = torch.zeros(2, 3)
     freed.untyped_storage().resize_(0)
@@ -179,123 +207,6 @@ def test_a_tensor_that_has_lost_its_memory_is_an_error(module: Any) -> None:
             module.same_tensor(value)
         with pytest.raises(RuntimeError, match=r"optional_rank\(\): argument 1 of 1 is a tensor of 6 elements without"):
             module.optional_rank(value)
-
-
-@pytest.mark.parametrize("text", ["", "float32", "a", "exactly8", "longer than any short string", "n\0ul", "grüße"])
-def test_a_string_arrives_whole(module: Any, text: str) -> None:
-    assert module.text_size(text) == len(text.encode())
-    assert module.text_is_float32(text) == (text == "float32")
-
-
-def test_dtype_device_and_pointer_arrive(module: Any) -> None:
-    assert module.dtype_bits(torch.bfloat16) == 16
-    assert module.device_type(tvm_ffi.device("cpu")) == 1
-    assert module.device_type(tvm_ffi.device("cuda:1")) == 2
-    assert (module.device_type(torch.device("cpu")), module.device_id(torch.device("cpu"))) == (1, 0)
-    assert (module.device_type(torch.device("cuda:3")), module.device_id(torch.device("cuda:3"))) == (2, 3)
-    for value, came in ((torch.device("meta"), "torch.device"), ("cpu", "str"), (0, "int")):
-        with pytest.raises(TypeError, match=rf"argument 1 of 1 must be a device \(cpu or cuda\), not {came}"):
-            module.device_type(value)
-    assert module.address(None) == 0
-    assert module.address(0x7F00_0000_1234) == 0x7F00_0000_1234
-
-
-def test_an_export_may_return_nothing(module: Any) -> None:
-    assert module.nothing() is None
-
-
-def test_static_members_and_templates_with_commas_are_exported(module: Any) -> None:
-    assert module.twice(21) == 42
-    assert module.five_times(4) == 20
-
-
-def test_any_exception_becomes_a_python_exception(module: Any) -> None:
-    with pytest.raises(RuntimeError, match="bad_alloc"):
-        module.throw_bad_alloc()
-    with pytest.raises(RuntimeError, match=r"^a kernel threw something that is not a std::exception: int$"):
-        module.throw_an_int()
-    with pytest.raises(RuntimeError, match=r"^only text$"):
-        module.throw_text()
-    with pytest.raises(RuntimeError, match=r"Silent was thrown, without a message$"):
-        module.throw_silent()
-    with pytest.raises(RuntimeError, match=r"Failed at ffi_cases\.cpp:\d+: n is 3, a 0\.5 of true"):
-        module.throw_panic(3)
-
-
-def test_an_error_that_is_no_text_is_still_shown(module: Any) -> None:
-    with pytest.raises(RuntimeError, match=r"^caf\ufffd, \ufffd{3} and \ufffd{3}$"):
-        module.throw_latin_1()
-    with pytest.raises(RuntimeError, match=r"before n\ufffdul after$"):
-        module.panic_with_a_null("n\0ul")
-
-
-def test_the_message_of_an_exception_is_whole(module: Any) -> None:
-    with pytest.raises(RuntimeError, match=r"^x{100000} the end$"):
-        module.throw_much(100_000)
-
-
-def test_dimensions_count_from_the_end_too(module: Any) -> None:
-    x = torch.zeros(2, 3, 4)
-    assert [module.size_at(x, i) for i in range(-3, 3)] == [2, 3, 4, 2, 3, 4]
-    assert [module.stride_at(x, i) for i in range(-3, 3)] == [12, 4, 1, 12, 4, 1]
-    for outside in (3, -4):
-        with pytest.raises(RuntimeError, match=rf"dimension {outside} of a tensor with 3 dimensions"):
-            module.size_at(x, outside)
-
-
-@pytest.mark.parametrize(
-    "x",
-    [
-        torch.zeros(2, 3),
-        torch.zeros(0, 3).t(),
-        torch.tensor(1.0),
-        torch.zeros(4, 1, 5)[:, :1],
-        torch.zeros(3, 4).t(),
-        torch.zeros(4, 4)[:, :2],
-        torch.zeros(1, 9)[:, ::3],
-        torch.zeros(5)[::2],
-        torch.zeros(2, 1).expand(2, 3),
-    ],
-)
-def test_contiguous_means_what_torch_means(module: Any, x: torch.Tensor) -> None:
-    assert module.contiguous(x) == x.is_contiguous()
-
-
-def test_a_tensor_without_strides_is_contiguous(module: Any) -> None:
-    assert module.null_strides_mean_contiguous()
-
-
-def test_the_byte_offset_is_part_of_the_address(module: Any) -> None:
-    assert module.byte_offset_is_counted_in()
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        ("float", torch.float32),
-        ("const_float", torch.float32),
-        ("int64", torch.int64),
-        ("bool", torch.bool),
-        ("pair", torch.float32),
-    ],
-)
-def test_the_data_has_the_type_of_its_elements(module: Any, name: str, dtype: torch.dtype) -> None:
-    assert getattr(module, f"is_data_of_{name}")(torch.zeros(3, dtype=dtype)[1:])
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "message"),
-    [
-        ("float", torch.float64, "the elements are float64, and T is float32"),
-        ("float", torch.int32, "the elements are int32, and T is float32"),
-        ("int64", torch.float64, "the elements are float64, and T is int64"),
-        ("bool", torch.uint8, "the elements are uint8, and T is bool"),
-        ("pair", torch.float64, "the elements are float64, and T has 4 bytes"),
-    ],
-)
-def test_the_data_of_other_elements_is_an_error(module: Any, name: str, dtype: torch.dtype, message: str) -> None:
-    with pytest.raises(RuntimeError, match=re.escape(message)):
-        getattr(module, f"is_data_of_{name}")(torch.zeros(3, dtype=dtype))
 
 
 def test_a_tensor_comes_back_as_the_same_tensor(module: Any) -> None:
@@ -336,15 +247,6 @@ def test_what_the_allocator_says_becomes_the_exception(module: Any) -> None:
         module.made_without_an_allocator(torch.device("cpu"))
 
 
-def test_a_workspace_has_the_bytes_asked_for_and_none_for_none(module: Any) -> None:
-    assert module.workspace_bytes(torch.zeros(1), 1000) == 1000
-    assert module.workspace_bytes(torch.zeros(1), 0) == -1
-
-
-def test_a_tensor_answers_like_its_view(module: Any) -> None:
-    assert module.a_tensor_answers_like_its_view(torch.zeros(3, 8)[:, 2:5])
-
-
 def test_memory_is_given_back_when_the_last_tensor_goes(module: Any) -> None:
     before = module.freed_so_far()
     x = tvm_ffi.from_dlpack(module.from_memory(2, 3))
@@ -363,7 +265,3 @@ def test_foreign_memory_may_have_strides(module: Any) -> None:
     assert from_dlpack(module.numbers_like(like, True)).tolist() == [[0, 1, 2], [3, 4, 5]]
     with pytest.raises(RuntimeError, match="shape and stride have different ranks"):
         module.ranks_that_differ()
-
-
-def test_shapes_are_made_of_lists_and_vectors(module: Any) -> None:
-    assert module.shapes_are_made_of_lists_and_vectors(torch.zeros(7, 3))

@@ -165,14 +165,10 @@ def test_every_extra_that_a_page_names_exists() -> None:
     ("shown", "printed", "equal", "with_figures"),
     [
         ("one\n...\nfour\n", "one\ntwo\nthree\nfour\n", True, True),
-        ("...\nbuilt ... in ... s\n", "built scale in 0.3 s\n", True, True),
         ("one\n...\nfour\n", "one\ntwo\nthree\n", False, False),
         ("scale  cpu  built  0.6  41.3 KiB\n", "scale  cpu  built  12.0  9.1 KiB\n", False, True),
         ("scale  cpu  built  0.6  41.3 KiB\n", "scale  cuda  built  0.6  41.3 KiB\n", False, False),
         ("used 12 s, 980 B\n", "used 2 m, 1.0 KiB\n", False, True),
-        ("2 modules\n", "3 ops\n", False, False),
-        ("cpu  gcc 12.2\n", "cpu  clang 19.1\n", False, True),
-        ("sm_90a  NVRTC 13.0\n", "sm_90a  nvcc 13.0\n", False, False),
     ],
 )
 def test_dots_stand_for_anything_and_figures_vary_where_the_page_says_so(
@@ -190,10 +186,6 @@ def test_a_diff_changes_the_lines_that_it_shows_and_no_others() -> None:
     assert change("a\nb\nc\n", "-a\n...\n-c\n+e\n+f\n") == "b\ne\nf\n"
     with pytest.raises(AssertionError, match=r"page\.md:1: what is to change is in the file 0 times"):
         change("aa\nab\n", "-a\n+b\n")
-    with pytest.raises(AssertionError, match="is in the file 2 times"):
-        change("a\na\n", "-a\n+b\n")
-    with pytest.raises(AssertionError, match="starts with a space, - or"):
-        change("a\n", "a\n")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ constexpr unsigned kThreads = 64;
 template <typename... P, typename... Args>
 void launch(void (*kernel)(P...), TensorView out, dim3 grid, dim3 cluster, std::size_t smem, Args... args) {
   host::LaunchKernel({grid.x, grid.y, grid.z}, kThreads, out.device(), smem)
-      .enable_cluster(cluster)(kernel, static_cast<int32_t*>(out.data_ptr()), args...);
+      .enable_cluster(cluster)(kernel, host::data_of<int32_t>(out), args...);
 }
 
 /// For each block: its rank and index in the cluster, the cluster's blocks and threads, and the first thread's rank.
@@ -38,7 +38,7 @@ void places(TensorView out, int64_t x, int64_t y, int64_t z) {
          dim3(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z)), 0);
 }
 void places_alone(TensorView out) {
-  host::LaunchKernel({4, 2, 2}, kThreads, out.device())(places_kernel, static_cast<int32_t*>(out.data_ptr()));
+  host::LaunchKernel({4, 2, 2}, kThreads, out.device())(places_kernel, host::data_of<int32_t>(out));
 }
 
 /// Moves the values of each block to the previous one in the cluster, through static and dynamic shared memory.
@@ -106,7 +106,7 @@ __global__ void histogram_kernel([[maybe_unused]] int32_t* out, [[maybe_unused]]
 }
 void histogram(TensorView out, TensorView values) {
   const dim3 blocks(static_cast<unsigned>(out.numel() / kThreads));
-  launch(histogram_kernel, out, blocks, blocks, 0, static_cast<const int32_t*>(values.data_ptr()),
+  launch(histogram_kernel, out, blocks, blocks, 0, host::data_of<const int32_t>(values),
          static_cast<int>(values.numel()));
 }
 

@@ -1,6 +1,7 @@
 // Exports for test_cta.py.
 
 #include <kjit/ffi.h>
+#include <kjit/tensor.h>
 #include <kjit/atomic.cuh>
 #include <kjit/cta.cuh>
 #include <kjit/mbarrier.cuh>
@@ -65,8 +66,8 @@ __global__ void reduce_kernel(S* out, const T* in) {
 template <ReductionOp kOp, typename T, typename S = T, int kThreads = 0>
 void reduce(TensorView out, TensorView in, std::int64_t blocks, std::int64_t x, std::int64_t y, std::int64_t z) {
   RuntimeCheck(kThreads == 0 || x * y * z == kThreads, "this case is for blocks of ", kThreads, " threads");
-  LaunchKernel(blocks, {x, y, z}, in.device())(reduce_kernel<kOp, kThreads, T, S>, static_cast<S*>(out.data_ptr()),
-                                               static_cast<const T*>(in.data_ptr()));
+  LaunchKernel(blocks, {x, y, z}, in.device())(reduce_kernel<kOp, kThreads, T, S>, data_of<S>(out),
+                                               data_of<const T>(in));
 }
 
 /// Kernels that read smem[0] after a synchronisation of their own; `out` is [threads].
@@ -77,8 +78,7 @@ __global__ void max_from_kernel(float* out, const float* in, float min_value) {
   out[threadIdx.x] = smem[0];
 }
 void max_from(TensorView out, TensorView in, double min_value) {
-  LaunchKernel(1, in.numel(), in.device())(max_from_kernel, static_cast<float*>(out.data_ptr()),
-                                           static_cast<const float*>(in.data_ptr()), min_value);
+  LaunchKernel(1, in.numel(), in.device())(max_from_kernel, data_of<float>(out), data_of<const float>(in), min_value);
 }
 
 /// Pairs of half types are reduced element by element.
@@ -91,8 +91,7 @@ __global__ void reduce_pairs_kernel(T* out, const T* in) {
 }
 template <typename T>
 void reduce_pairs(TensorView out, TensorView in, std::int64_t threads) {
-  LaunchKernel(1, threads, in.device())(reduce_pairs_kernel<T>, static_cast<T*>(out.data_ptr()),
-                                        static_cast<const T*>(in.data_ptr()));
+  LaunchKernel(1, threads, in.device())(reduce_pairs_kernel<T>, data_of<T>(out), data_of<const T>(in));
 }
 
 namespace atomic = device::atomic;
@@ -105,9 +104,8 @@ __global__ void update_kernel(T* memory, const T* values, T* old, bool larger) {
 }
 template <typename T>
 void update(TensorView memory, TensorView values, TensorView old, bool larger) {
-  LaunchKernel(1, values.numel(), values.device())(update_kernel<T>, static_cast<T*>(memory.data_ptr()),
-                                                   static_cast<const T*>(values.data_ptr()),
-                                                   static_cast<T*>(old.data_ptr()), larger);
+  LaunchKernel(1, values.numel(), values.device())(update_kernel<T>, data_of<T>(memory), data_of<const T>(values),
+                                                   data_of<T>(old), larger);
 }
 
 /// All threads of all blocks update one pair of words: first in shared memory, and from there in global memory.
@@ -133,9 +131,8 @@ __global__ void contend_kernel(T* extremes, const T* values, T start_of_max, T s
 }
 template <typename T>
 void contend(TensorView extremes, TensorView values, double start_of_max, double start_of_min) {
-  LaunchKernel(values.numel() / 256, 256, values.device())(contend_kernel<T>, static_cast<T*>(extremes.data_ptr()),
-                                                           static_cast<const T*>(values.data_ptr()), start_of_max,
-                                                           start_of_min);
+  LaunchKernel(values.numel() / 256, 256, values.device())(contend_kernel<T>, data_of<T>(extremes),
+                                                           data_of<const T>(values), start_of_max, start_of_min);
 }
 
 /// The PTX instructions on one word; `seen` gets their results.
@@ -150,8 +147,7 @@ __global__ void words_kernel(std::uint32_t* word, std::uint32_t* seen) {
   seen[4] = ptx::load_acquire_u32(word);
 }
 void words(TensorView word, TensorView seen) {
-  LaunchKernel(1, 1, word.device())(words_kernel, static_cast<std::uint32_t*>(word.data_ptr()),
-                                    static_cast<std::uint32_t*>(seen.data_ptr()));
+  LaunchKernel(1, 1, word.device())(words_kernel, data_of<std::uint32_t>(word), data_of<std::uint32_t>(seen));
 }
 
 // The first `producers` blocks each write 256 numbers and arrive; the others wait and sum all of them.
@@ -188,9 +184,8 @@ template <std::uint32_t kConsumerBits>
 void event(TensorView word, TensorView data, TensorView sums, std::int64_t producers, bool single, std::int64_t base) {
   static_assert(sizeof(atomic::Event) == sizeof(atomic::Event::handle_type));
   LaunchKernel(producers + sums.numel(), 256, word.device())
-      .cooperative()(event_kernel<kConsumerBits>, static_cast<atomic::Event*>(word.data_ptr()),
-                     static_cast<std::int64_t*>(data.data_ptr()), static_cast<std::int64_t*>(sums.data_ptr()),
-                     producers, single, base);
+      .cooperative()(event_kernel<kConsumerBits>, data_of<atomic::Event>(word), data_of<std::int64_t>(data),
+                     data_of<std::int64_t>(sums), producers, single, base);
 }
 
 __global__ void handle_kernel(atomic::Event* event, std::uint32_t* seen) {
@@ -200,8 +195,7 @@ __global__ void handle_kernel(atomic::Event* event, std::uint32_t* seen) {
   *seen = event->unsafe_get_handle();
 }
 void handle(TensorView word, TensorView seen) {
-  LaunchKernel(1, 1, word.device())(handle_kernel, static_cast<atomic::Event*>(word.data_ptr()),
-                                    static_cast<std::uint32_t*>(seen.data_ptr()));
+  LaunchKernel(1, 1, word.device())(handle_kernel, data_of<atomic::Event>(word), data_of<std::uint32_t>(seen));
 }
 
 // Warp 0 writes `rounds` rows of 32 numbers alternately into two buffers, and the other three warps each read and sum
@@ -240,8 +234,7 @@ __global__ void pipeline_kernel(int* buffers, int* sums, int rounds, bool relaxe
   if (warp > 0) sums[(warp - 1) * 32 + lane] = sum;
 }
 void pipeline(TensorView buffers, TensorView sums, std::int64_t rounds, bool relaxed) {
-  LaunchKernel(1, 128, sums.device())(pipeline_kernel, static_cast<int*>(buffers.data_ptr()),
-                                      static_cast<int*>(sums.data_ptr()), rounds, relaxed);
+  LaunchKernel(1, 128, sums.device())(pipeline_kernel, data_of<int>(buffers), data_of<int>(sums), rounds, relaxed);
 }
 
 // `out` gets whether the phase had ended before the bytes arrived, and after; and the distance between two elements.
@@ -283,7 +276,7 @@ __global__ void bytes_kernel(int* out) {
 #endif
 }
 void bytes(TensorView out) {
-  LaunchKernel(1, 1, out.device())(bytes_kernel, static_cast<int*>(out.data_ptr()));
+  LaunchKernel(1, 1, out.device())(bytes_kernel, data_of<int>(out));
 }
 
 }  // namespace

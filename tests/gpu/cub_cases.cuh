@@ -44,8 +44,7 @@ __global__ void reduce(const float* x, float* out) {
   }
 }
 void run_reduce(TensorView x, TensorView out) {
-  host::LaunchKernel(1, dim3{32, 3}, x.device())(reduce, static_cast<const float*>(x.data_ptr()),
-                                                 static_cast<float*>(out.data_ptr()));
+  host::LaunchKernel(1, dim3{32, 3}, x.device())(reduce, host::data_of<const float>(x), host::data_of<float>(out));
 }
 
 /// Sums in tiles of a block, with a running prefix.

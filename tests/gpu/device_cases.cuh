@@ -64,8 +64,7 @@ __global__ void accesses_kernel(float* out, const float* in) {
 
 /// `in` holds 64 floats, `out` 96: 3 * in[i + 1], 4 * in[i], and in[2 i] + in[2 i + 1].
 void accesses(TensorView out, TensorView in) {
-  host::LaunchKernel(1, 32, in.device())(accesses_kernel, static_cast<float*>(out.data_ptr()),
-                                         static_cast<const float*>(in.data_ptr()));
+  host::LaunchKernel(1, 32, in.device())(accesses_kernel, host::data_of<float>(out), host::data_of<const float>(in));
 }
 
 /// The largest finite values, from the traits.

@@ -20,12 +20,12 @@ void fill(TensorView out, double value) {
   SymbolicSize n{"n"};
   SymbolicDevice device;
   TensorMatcher({n}).with_device<kDLCUDA>(device).with_dtype<float>().verify(out, "out");
-  auto* data = static_cast<float*>(out.data_ptr());
+  auto* data = data_of<float>(out);
   LaunchKernel(div_ceil(n.unwrap(), 256), 256, device.unwrap())(fill_kernel, data, n.unwrap(), value);
 }
 
 void fill_on_stream(TensorView out, double value, cudaStream_t stream) {
-  auto* data = static_cast<float*>(out.data_ptr());
+  auto* data = data_of<float>(out);
   LaunchKernel(div_ceil(out.numel(), 256), 256, stream)
       .enable_pdl()
       .enable_pdl(false)(fill_kernel, data, out.numel(), value);
@@ -47,7 +47,7 @@ __global__ void reverse_kernel(float* data, int n) {
 void reverse(TensorView data) {
   const auto n = data.numel();
   const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
-  LaunchKernel(1, 256, data.device(), bytes)(reverse_kernel, static_cast<float*>(data.data_ptr()), static_cast<int>(n));
+  LaunchKernel(1, 256, data.device(), bytes)(reverse_kernel, data_of<float>(data), static_cast<int>(n));
 }
 
 /// Each test has a kernel of its own, because its raised limit is permanent.
@@ -67,8 +67,8 @@ template <int kTest, int kStatic>
 void reverse_with_static(TensorView data) {
   const auto n = data.numel();
   const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
-  LaunchKernel(1, 256, data.device(), bytes)(reverse_with_static_kernel<kTest, kStatic>,
-                                             static_cast<float*>(data.data_ptr()), static_cast<int>(n));
+  LaunchKernel(1, 256, data.device(), bytes)(reverse_with_static_kernel<kTest, kStatic>, data_of<float>(data),
+                                             static_cast<int>(n));
 }
 
 // Writes the result of the previous kernel in the stream plus one: wrong unless the wait works.
@@ -87,8 +87,8 @@ __global__ void after_kernel(float* out, const float* in, std::int64_t n) {
 template <bool kBegins>
 void chain(TensorView a, TensorView b, std::int64_t length) {
   const auto n = a.numel();
-  auto* first = static_cast<float*>(a.data_ptr());
-  auto* second = static_cast<float*>(b.data_ptr());
+  auto* first = data_of<float>(a);
+  auto* second = data_of<float>(b);
   for (std::int64_t i = 0; i < length; ++i) {
     LaunchKernel launch(div_ceil(n, 256), 256, a.device());
     if (kBegins) {
@@ -113,12 +113,11 @@ __global__ void cluster_kernel(int* out) {
 
 void cluster_sizes(TensorView out, std::int64_t blocks) {
   const auto cluster = dim3(static_cast<unsigned>(blocks));
-  LaunchKernel(out.numel(), 32, out.device())
-      .enable_cluster(cluster)(cluster_kernel, static_cast<int*>(out.data_ptr()));
+  LaunchKernel(out.numel(), 32, out.device()).enable_cluster(cluster)(cluster_kernel, data_of<int>(out));
 }
 
 void cooperative(TensorView out, double value) {
-  auto* data = static_cast<float*>(out.data_ptr());
+  auto* data = data_of<float>(out);
   LaunchKernel(1, 256, out.device()).cooperative()(fill_kernel, data, out.numel(), value);
 }
 
@@ -145,9 +144,9 @@ void add_vectors(TensorView out, TensorView in, double bias) {
       .verify(out)
       .verify(in);
   const std::int64_t count = n.unwrap() / static_cast<std::int64_t>(N);
-  const auto* from = static_cast<const T*>(in.data_ptr());
-  LaunchKernel(div_ceil(count, 128), 128, device.unwrap())(add_vectors_kernel<T, N>, static_cast<T*>(out.data_ptr()),
-                                                           from, static_cast<T>(static_cast<float>(bias)), count);
+  const auto* from = data_of<const T>(in);
+  LaunchKernel(div_ceil(count, 128), 128, device.unwrap())(add_vectors_kernel<T, N>, data_of<T>(out), from,
+                                                           static_cast<T>(static_cast<float>(bias)), count);
 }
 
 __global__ void lanes_kernel(int* out) {
@@ -156,7 +155,7 @@ __global__ void lanes_kernel(int* out) {
   device::store_as<int>(out, static_cast<int>(100 * lane + group_lane), threadIdx.x);
 }
 void lanes(TensorView out) {
-  LaunchKernel(1, 32, out.device())(lanes_kernel, static_cast<int*>(out.data_ptr()));
+  LaunchKernel(1, 32, out.device())(lanes_kernel, data_of<int>(out));
 }
 
 __global__ void array_kernel(float* out, device::DeviceArray<float, 3> values) {
@@ -165,7 +164,7 @@ __global__ void array_kernel(float* out, device::DeviceArray<float, 3> values) {
 void array(TensorView out) {
   device::DeviceArray<float, 3> values;
   for (int i : irange(3)) values[static_cast<std::size_t>(i)] = static_cast<float>(i) + 0.5f;
-  LaunchKernel(1, 3, out.device())(array_kernel, static_cast<float*>(out.data_ptr()), values);
+  LaunchKernel(1, 3, out.device())(array_kernel, data_of<float>(out), values);
 }
 
 void check_cuda() {

@@ -51,8 +51,8 @@ __global__ void integers(std::uint32_t* out, const std::uint32_t* in) {
   to[15] = bits;
 }
 void run_integers(TensorView out, TensorView in) {
-  host::LaunchKernel(1, in.size(0), out.device())(integers, static_cast<std::uint32_t*>(out.data_ptr()),
-                                                  static_cast<const std::uint32_t*>(in.data_ptr()));
+  host::LaunchKernel(1, in.size(0), out.device())(integers, host::data_of<std::uint32_t>(out),
+                                                  host::data_of<const std::uint32_t>(in));
 }
 
 /// Floating-point values: 8 results for each pair.
@@ -71,8 +71,7 @@ __global__ void reals(float* out, const float* in) {
   asm("{ .reg .b32 t; cvt.rna.tf32.f32 t, %1; mov.b32 %0, t; }" : "=f"(to[7]) : "f"(a));
 }
 void run_reals(TensorView out, TensorView in) {
-  host::LaunchKernel(1, in.size(0), out.device())(reals, static_cast<float*>(out.data_ptr()),
-                                                  static_cast<const float*>(in.data_ptr()));
+  host::LaunchKernel(1, in.size(0), out.device())(reals, host::data_of<float>(out), host::data_of<const float>(in));
 }
 
 /// Pairs of half types: their sum, their product, a * b + a, and bf16's a * b + a.
@@ -85,8 +84,8 @@ __global__ void halves(std::uint32_t* out, const std::uint32_t* in) {
   asm("fma.rn.bf16x2 %0, %1, %2, %1;" : "=r"(to[3]) : "r"(a), "r"(b));
 }
 void run_halves(TensorView out, TensorView in) {
-  host::LaunchKernel(1, in.size(0), out.device())(halves, static_cast<std::uint32_t*>(out.data_ptr()),
-                                                  static_cast<const std::uint32_t*>(in.data_ptr()));
+  host::LaunchKernel(1, in.size(0), out.device())(halves, host::data_of<std::uint32_t>(out),
+                                                  host::data_of<const std::uint32_t>(in));
 }
 
 /// Shared memory, atomic operations, lanes and barriers, by 64 threads.
@@ -115,8 +114,8 @@ __global__ void together(std::uint32_t* out, std::uint32_t* word) {
   asm volatile("fence.acq_rel.gpu;\n\tld.acquire.gpu.global.u32 %0, [%1];" : "=r"(to[7]) : "l"(word) : "memory");
 }
 void run_together(TensorView out, TensorView word) {
-  host::LaunchKernel(1, 64, out.device())(together, static_cast<std::uint32_t*>(out.data_ptr()),
-                                          static_cast<std::uint32_t*>(word.data_ptr()));
+  host::LaunchKernel(1, 64, out.device())(together, host::data_of<std::uint32_t>(out),
+                                          host::data_of<std::uint32_t>(word));
 }
 
 }  // namespace

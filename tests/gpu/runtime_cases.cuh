@@ -32,8 +32,7 @@ void launch_plainly(TensorView data) {
   const DeviceGuard guard(data.device().device_id);
   const int n = static_cast<int>(data.numel());
   const cudaStream_t stream = LaunchKernel::resolve_device(data.device());
-  reverse_kernel<kTest>
-      <<<1, 256, static_cast<std::size_t>(n) * sizeof(float), stream>>>(static_cast<float*>(data.data_ptr()), n);
+  reverse_kernel<kTest><<<1, 256, static_cast<std::size_t>(n) * sizeof(float), stream>>>(data_of<float>(data), n);
   RuntimeDeviceCheck();
 }
 
@@ -132,8 +131,8 @@ __global__ void sum_kernel(float* out, const float* in, int n) {
 /// `in` may be in pinned host memory.
 void sum(TensorView out, TensorView in) {
   const void* reachable = runtime::get_device_accessible_ptr(in);
-  LaunchKernel(1, 1, out.device())(sum_kernel, static_cast<float*>(out.data_ptr()),
-                                   static_cast<const float*>(reachable), static_cast<int>(in.numel()));
+  LaunchKernel(1, 1, out.device())(sum_kernel, data_of<float>(out), static_cast<const float*>(reachable),
+                                   static_cast<int>(in.numel()));
 }
 std::int64_t accessible_address(TensorView x) {
   return static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(runtime::get_device_accessible_ptr(x)));
@@ -206,7 +205,7 @@ __global__ void powers_kernel(int* out) {
   out[threadIdx.x] = values[7 - threadIdx.x];
 }
 void powers(TensorView out) {
-  LaunchKernel(1, 8, out.device())(powers_kernel, static_cast<int*>(out.data_ptr()));
+  LaunchKernel(1, 8, out.device())(powers_kernel, data_of<int>(out));
 }
 
 }  // namespace

@@ -24,12 +24,12 @@ void apply(TensorView out, const In*... in) {
   const int64_t n =
       out.numel() * static_cast<int64_t>(host::dtype_bytes(out.dtype())) / static_cast<int64_t>(sizeof(Out));
   host::LaunchKernel(host::div_ceil(n, kBlock), kBlock, out.device())(apply_kernel<Function, Out, In...>,
-                                                                      static_cast<Out*>(out.data_ptr()), n, in...);
+                                                                      host::data_of<Out>(out), n, in...);
 }
 
 template <typename T>
 const T* data(TensorView x) {
-  return static_cast<const T*>(x.data_ptr());
+  return host::data_of<const T>(x);
 }
 
 template <typename To, typename From>
@@ -134,8 +134,8 @@ __global__ void divide_kernel(uint2* out, const uint32_t* n, int64_t count, devi
 void divide(TensorView out, TensorView n, uint32_t divisor) {
   const device::math::fast_mod_div_u32_t by(divisor);
   host::RuntimeCheck(static_cast<uint32_t>(by) == divisor, "the divisor is kept");
-  host::LaunchKernel(host::div_ceil(n.numel(), kBlock), kBlock, n.device())(
-      divide_kernel, static_cast<uint2*>(out.data_ptr()), data<uint32_t>(n), n.numel(), by);
+  host::LaunchKernel(host::div_ceil(n.numel(), kBlock), kBlock, n.device())(divide_kernel, host::data_of<uint2>(out),
+                                                                            data<uint32_t>(n), n.numel(), by);
 }
 
 template <bool kFP32Acc, typename T2, std::size_t N, std::size_t M>
@@ -150,7 +150,7 @@ __global__ void reduce_vec_kernel(T2* out, const T2* in) {
 template <bool kFP32Acc, typename T2, std::size_t N, std::size_t M>
 void reduce_vec(TensorView out, TensorView in) {
   const int64_t threads = out.numel() / static_cast<int64_t>(2 * N);
-  host::LaunchKernel(1, threads, out.device())(reduce_vec_kernel<kFP32Acc, T2, N, M>, static_cast<T2*>(out.data_ptr()),
+  host::LaunchKernel(1, threads, out.device())(reduce_vec_kernel<kFP32Acc, T2, N, M>, host::data_of<T2>(out),
                                                data<T2>(in));
 }
 

@@ -1,6 +1,7 @@
 // Exports for test_warp.py.
 
 #include <kjit/ffi.h>
+#include <kjit/tensor.h>
 #include <kjit/tile.cuh>
 #include <kjit/utils.cuh>
 #include <kjit/warp.cuh>
@@ -51,8 +52,7 @@ __global__ void reduce_kernel(T* out, const T* in) {
 }
 template <typename T>
 void reduce(TensorView out, TensorView in, std::int64_t warps) {
-  LaunchKernel(warps, 32, in.device())(reduce_kernel<T>, static_cast<T*>(out.data_ptr()),
-                                       static_cast<const T*>(in.data_ptr()));
+  LaunchKernel(warps, 32, in.device())(reduce_kernel<T>, data_of<T>(out), data_of<const T>(in));
 }
 
 // The named forms, with their defaults; `out` is [7][warps][32].
@@ -65,8 +65,7 @@ __global__ void named_kernel(float* out, const float* in) {
   for (int i = 0; i < 7; ++i) out[i * all_lanes() + lane_of()] = results[i];
 }
 void named(TensorView out, TensorView in, std::int64_t warps) {
-  LaunchKernel(warps, 32, in.device())(named_kernel, static_cast<float*>(out.data_ptr()),
-                                       static_cast<const float*>(in.data_ptr()));
+  LaunchKernel(warps, 32, in.device())(named_kernel, data_of<float>(out), data_of<const float>(in));
 }
 
 // A block of 48 threads: its second warp has 16 lanes. In the first, groups of 8 call with their own masks, then only
@@ -86,8 +85,7 @@ __global__ void masked_kernel(T* out, const T* in) {
 }
 template <typename T>
 void masked(TensorView out, TensorView in) {
-  LaunchKernel(1, 48, in.device())(masked_kernel<T>, static_cast<T*>(out.data_ptr()),
-                                   static_cast<const T*>(in.data_ptr()));
+  LaunchKernel(1, 48, in.device())(masked_kernel<T>, data_of<T>(out), data_of<const T>(in));
 }
 
 // The tested widths, starts and ends of scans. test_warp.py has the same list.
@@ -118,8 +116,7 @@ __global__ void scan_kernel(T* out, const T* in) {
 }
 template <typename T>
 void scan(TensorView out, TensorView in, std::int64_t warps) {
-  LaunchKernel(warps, 32, in.device())(scan_kernel<T>, static_cast<T*>(out.data_ptr()),
-                                       static_cast<const T*>(in.data_ptr()));
+  LaunchKernel(warps, 32, in.device())(scan_kernel<T>, data_of<T>(out), data_of<const T>(in));
 }
 
 // `out` is [63][warps][32]: for each width its source lanes, in increasing order of width.
@@ -141,8 +138,7 @@ __global__ void broadcast_kernel(T* out, const T* in) {
 }
 template <typename T>
 void broadcast(TensorView out, TensorView in, std::int64_t warps) {
-  LaunchKernel(warps, 32, in.device())(broadcast_kernel<T>, static_cast<T*>(out.data_ptr()),
-                                       static_cast<const T*>(in.data_ptr()));
+  LaunchKernel(warps, 32, in.device())(broadcast_kernel<T>, data_of<T>(out), data_of<const T>(in));
 }
 
 // `out` is [3][64]: a whole warp, half a warp that calls alone, both halves at once.
@@ -162,7 +158,7 @@ __global__ void elect_kernel(int* out) {
   for (int i = 0; i < 3; ++i) out[i * 64 + static_cast<int>(threadIdx.x)] = results[i];
 }
 void elect(TensorView out) {
-  LaunchKernel(1, 64, out.device())(elect_kernel, static_cast<int*>(out.data_ptr()));
+  LaunchKernel(1, 64, out.device())(elect_kernel, data_of<int>(out));
 }
 
 using device::warp::CopyTrait;
@@ -204,9 +200,8 @@ std::int64_t copy_sizes(std::integer_sequence<std::int64_t, kSizes...>, std::int
     if (bytes != kBytes) return;
     vec_bytes = LoadStorePattern::get_vec_bytes<kBytes, kPattern>();
     if (rows == 0) return;
-    LaunchKernel(rows / 2, {32, 2}, in.device())(copy_kernel<kBytes, kPattern>, static_cast<char*>(out.data_ptr()),
-                                                 static_cast<const char*>(in.data_ptr()), stride,
-                                                 static_cast<Hint>(hint));
+    LaunchKernel(rows / 2, {32, 2}, in.device())(copy_kernel<kBytes, kPattern>, data_of<char>(out),
+                                                 data_of<const char>(in), stride, static_cast<Hint>(hint));
   };
   (run.template operator()<kSizes>(), ...);
   RuntimeCheck(vec_bytes > 0, "no case for ", bytes, " bytes");
@@ -228,7 +223,7 @@ __global__ void copy_576_kernel(void* out, const void* in) {
   device::warp::store_bytes<576>(out, device::warp::load_bytes<576>(in));
 }
 void copy_576(TensorView out, TensorView in) {
-  LaunchKernel(1, 32, in.device())(copy_576_kernel, out.data_ptr(), static_cast<const void*>(in.data_ptr()));
+  LaunchKernel(1, 32, in.device())(copy_576_kernel, out.data_ptr(), data_of<const void>(in));
 }
 
 /// `out` is [6][threads]: the index of each thread's element in round `round`.
@@ -241,7 +236,7 @@ __global__ void tile_indices_kernel(std::int64_t* out, std::int64_t round) {
   for (int i = 0; i < 6; ++i) out[i * threads + thread] = memories[i].index(round);
 }
 void tile_indices(TensorView out, std::int64_t round, std::int64_t x, std::int64_t y) {
-  LaunchKernel(1, {x, y}, out.device())(tile_indices_kernel, static_cast<std::int64_t*>(out.data_ptr()), round);
+  LaunchKernel(1, {x, y}, out.device())(tile_indices_kernel, data_of<std::int64_t>(out), round);
 }
 
 /// Copies `count` vectors with one block, and writes how often each thread was in bounds.
@@ -252,9 +247,8 @@ __global__ void tile_copy_kernel(float* out, const float* in, std::int64_t count
   rounds[threadIdx.x] = round;
 }
 void tile_copy(TensorView out, TensorView in, TensorView rounds, std::int64_t count) {
-  LaunchKernel(1, rounds.numel(), out.device())(tile_copy_kernel, static_cast<float*>(out.data_ptr()),
-                                                static_cast<const float*>(in.data_ptr()), count,
-                                                static_cast<int*>(rounds.data_ptr()));
+  LaunchKernel(1, rounds.numel(), out.device())(tile_copy_kernel, data_of<float>(out), data_of<const float>(in), count,
+                                                data_of<int>(rounds));
 }
 
 }  // namespace

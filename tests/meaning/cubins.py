@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kjit.engine.compile import kernels_object as elf
 from kjit.engine.diagnostics.machine_code import cubins_in
 from kjit.engine.toolchain.cuda_tools import run_tool
 
@@ -78,26 +79,16 @@ class Cubin:
     @classmethod
     def read(cls, content: bytes) -> Cubin:
         """The sections and symbols of an ELF file."""
-        (table,) = struct.unpack_from("<Q", content, 40)
-        size, count, names = struct.unpack_from("<HHH", content, 58)
-        headers = [struct.unpack_from("<IIQQQQIIQQ", content, table + size * each) for each in range(count)]
-
-        def bytes_of(header: tuple[int, ...]) -> bytes:
-            kind, at, length = header[1], header[4], header[5]
-            return bytes(length) if kind == 8 else content[at : at + length]
-
-        strings = bytes_of(headers[names])
-        titles = [_text(strings, header[0]) for header in headers]
-        sections = {title: bytes_of(header) for title, header in zip(titles, headers, strict=True)}
-        symbols = {}
-        for title, header in zip(titles, headers, strict=True):
-            if title != ".symtab":
-                continue
-            texts, entries = bytes_of(headers[header[6]]), bytes_of(header)
-            for at in range(0, len(entries), 24):
-                name, _, _, section, value, length = struct.unpack_from("<IBBHQQ", entries, at)
-                if 0 < section < len(titles) and name:
-                    symbols[_text(texts, name)] = (titles[section], value, length)
+        every = elf.sections(content)
+        sections = {
+            each.name: bytes(each.end - each.begin) if each.kind == 8 else content[each.begin : each.end]
+            for each in every
+        }
+        symbols = {
+            each.name: (every[each.section].name, each.value, each.size)
+            for each in elf.symbols(content)
+            if 0 < each.section < len(every) and each.name
+        }
         return cls(content, sections, symbols)
 
     def variable(self, name: str) -> bytes | None:
@@ -164,10 +155,6 @@ def without_unit(symbol: str) -> str:
         pieces.append(piece)
         at = end
     return "".join(pieces)
-
-
-def _text(strings: bytes, at: int) -> str:
-    return strings[at : strings.index(b"\0", at)].decode(errors="replace")
 
 
 def _parameters(info: bytes) -> Iterator[Parameter]:

@@ -176,11 +176,6 @@ virtual functions: struct A { __device__ virtual int f() const { return 1; } }; 
         "launch<a>(); launch<b>(); all<c<5>>((int*)nullptr);",
     ),
     _of(
-        "as pointers",
-        "__global__ void a(int* x, int n) { *x = n; }\n__global__ void b(int* x, int n) { *x = n * 2; }\ntemplate <typename T> __global__ void c(T* x, int n) { *x = n + sizeof(T); }",
-        'auto f = a; if (getenv("B")) f = b; f<<<1, 1>>>(nullptr, 3); void (*const g)(float*, int) = c<float>; g<<<1, 1>>>(nullptr, 1); void (*table[])(int*, int) = {a, &b, c<int>}; table[1]<<<1, 1>>>(nullptr, 3);',
-    ),
-    _of(
         "templates",
         'template <typename T, int kCount = 4, bool kIs = (kCount > 2)> __global__ void k(T* x, T by) { _Pragma("unroll") for (int i = 0; i < kCount; ++i) x[i] *= kIs ? by : T(1); }\ntemplate <typename T> void launch(T by) { k<T><<<1, 1>>>(nullptr, by); k<T, 2><<<dim3(1), dim3(2), 0, nullptr>>>(static_cast<T*>(nullptr), by); }',
         "launch(1.5f); launch(2.5); launch(7); k<<<1, 1>>>((short*)nullptr, short(3));",
@@ -275,6 +270,11 @@ virtual functions: struct A { __device__ virtual int f() const { return 1; } }; 
 )
 
 OF_NVCC = (
+    _of(
+        "as pointers",
+        "__global__ void a(int* x, int n) { *x = n; }\n__global__ void b(int* x, int n) { *x = n * 2; }\ntemplate <typename T> __global__ void c(T* x, int n) { *x = n + sizeof(T); }",
+        'auto f = a; if (getenv("B")) f = b; f<<<1, 1>>>(nullptr, 3); void (*const g)(float*, int) = c<float>; g<<<1, 1>>>(nullptr, 1); void (*table[])(int*, int) = {a, &b, c<int>}; table[1]<<<1, 1>>>(nullptr, 3);',
+    ),
     _simple(
         "complex of std",
         "std::complex<float> a(x[0], x[1]), b(x[2], 1); auto c = a * 2.f + b; x[3] = c.real(); x[4] = c.imag();",

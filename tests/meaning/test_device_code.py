@@ -120,12 +120,9 @@ def hold_programs(
     assert len(refused) <= most_refused * len(programs), "\n".join([f"of {len(programs)} programs:", *refused])
 
 
-def test_code_of_every_form_is_nvccs(tmp_path: Path) -> None:
-    hold_programs(OF_LANGUAGE, tmp_path, most_refused=0.1)
-
-
-def test_a_sample_of_functions_is_nvccs(tmp_path: Path) -> None:
-    hold_programs([kernel_of(each) for each in random.Random(5).sample(FUNCTIONS, 80)], tmp_path, most_refused=0.1)
+def test_code_of_every_form_and_of_a_sample_of_functions_is_nvccs(tmp_path: Path) -> None:
+    functions = [kernel_of(each) for each in random.Random(5).sample(FUNCTIONS, 80)]
+    hold_programs([*OF_LANGUAGE, *functions], tmp_path, most_refused=0.1)
 
 
 @pytest.mark.nightly

@@ -68,12 +68,6 @@ def test_nothing_is_overwritten_without_force(files: FileSet) -> None:
     assert snapshot(files.root) == before
 
 
-def test_the_mode_of_an_overwritten_file_is_kept(files: FileSet) -> None:
-    (files.root / "old.txt").chmod(0o640)
-    files.write(force=True)
-    assert (files.root / "old.txt").stat().st_mode & 0o777 == 0o640
-
-
 @pytest.mark.parametrize("call", [1, 3])
 @pytest.mark.parametrize("name", ["write_text", "mkdir"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, None])

@@ -225,26 +225,6 @@ class TestCalls:
             _op(value, device="cpu")
         assert [variant.label for variant in loaded] == ["op<3> cpu", "op<4> cpu", "op<1> cpu"]
 
-    def test_cache_clear_loads_again(self, op: kjit.DeclaredModule, loaded: list[Variant]) -> None:
-        op(1, device="cpu")
-        op.cache_clear()
-        op(1, device="cpu")
-        assert len(loaded) == 2
-
-    def test_a_failure_is_not_kept(
-        self, op: kjit.DeclaredModule, loaded: list[Variant], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fails(variant: Variant, **how: Any) -> Any:
-            del variant, how
-            raise kjit.KjitError("not yet")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(load, "load_variant", fails)
-            with pytest.raises(kjit.KjitError, match="not yet"):
-                op(1, device="cpu")
-        op(1, device="cpu")
-        assert len(loaded) == 1
-
 
 @pytest.mark.usefixtures("cache_dir")
 def test_an_export_may_be_called_as_an_attribute_that_every_module_has(tmp_path: Path) -> None:

@@ -14,12 +14,7 @@ from kjit.runtime.gpus import Driver, Gpu, select_visible
 
 
 class TestGpus:
-    driver = Driver(
-        "1",
-        (13, 0),
-        (Gpu("A", (9, 0), "GPU-aa11"), Gpu("B", (9, 0), "GPU-bb22")),
-        (("MIG-x", Gpu("A", (9, 0), "GPU-aa11")),),
-    )
+    driver = Driver("1", (13, 0), (Gpu("A", (9, 0), "GPU-aa11"), Gpu("B", (9, 0), "GPU-bb22")))
     mixed = Driver("1", (13, 0), (Gpu("A", (8, 0), "GPU-aa11"), Gpu("B", (9, 0), "GPU-bb22")))
 
     @pytest.mark.parametrize(
@@ -43,6 +38,8 @@ class TestGpus:
         assert [gpu.name for gpu in select_visible(self.mixed, "1", by_bus=True)] == ["B"]
         assert [gpu.name for gpu in select_visible(self.mixed, "1", by_bus=False)] == ["A", "B"]
 
+        assert [gpu.name for gpu in select_visible(self.mixed, "MIG-x", by_bus=True)] == ["A", "B"]
+
     def test_ids_choose_among_different_gpus_in_any_order(self) -> None:
         assert [gpu.name for gpu in select_visible(self.mixed, "GPU-bb22", by_bus=False)] == ["B"]
 
@@ -57,8 +54,6 @@ int nvmlSystemGetDriverVersion(char* text, unsigned n) { strncpy(text, "580.65.0
 int nvmlSystemGetCudaDriverVersion_v2(int* version) { *version = 13010; return 0; }
 int nvmlDeviceGetCount_v2(unsigned* count) { *count = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, Device** device) { *device = &devices[i]; return 0; }
-int nvmlDeviceGetHandleByUUID(const char* id, Device** device) { *device = &devices[1]; return strcmp(id, "MIG-1"); }
-int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device* part, Device** whole) { *whole = part; return 0; }
 int nvmlDeviceGetCudaComputeCapability(Device* d, int* major, int* minor) { *major = 9; *minor = d->index; return 0; }
 int nvmlDeviceGetName(Device* d, char* text, unsigned n) { strncpy(text, d->index ? "B" : "A", n); return 0; }
 int nvmlDeviceGetUUID(Device* d, char* text, unsigned n) { strncpy(text, d->index ? "GPU-bb" : "GPU-aa", n); return 0; }
@@ -70,19 +65,8 @@ class TestNvml:
     def load(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, init: int = 0) -> None:
         cxx = find_cxx().path
         library = tmp_path / "libnvidia-ml.so.1"
-        command = [
-            str(cxx),
-            "-x",
-            "c++",
-            "-fpermissive",
-            "-w",
-            "-shared",
-            "-fPIC",
-            f"-DINIT={init}",
-            "-",
-            "-o",
-            str(library),
-        ]
+        options = ["-x", "c++", "-fpermissive", "-w", "-shared", "-fPIC", f"-DINIT={init}"]
+        command = [str(cxx), *options, "-", "-o", str(library)]
         subprocess.run(command, input=f'extern "C" {{{NVML}}}', text=True, check=True)
         monkeypatch.setattr(gpus, "_NVML", str(library))
         gpus.query_driver.cache_clear()
@@ -95,7 +79,7 @@ class TestNvml:
     def test_the_driver_and_its_gpus_are_read(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.load(monkeypatch, tmp_path)
         a, b = Gpu("A", (9, 0), "GPU-aa"), Gpu("B", (9, 1), "GPU-bb")
-        assert gpus.query_driver(("MIG-1", "MIG-2")) == Driver("580.65.06", (13, 1), (a, b), (("MIG-1", b),))
+        assert gpus.query_driver() == Driver("580.65.06", (13, 1), (a, b))
 
     def test_a_driver_that_does_not_start_is_none(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         self.load(monkeypatch, tmp_path, init=9)

@@ -11,7 +11,7 @@ from kjit.engine.compile.compile import compile_variant
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import CompileError, ToolchainError
 from kjit.runtime import highway
-from kjit.runtime.highway import find_highway
+from kjit.runtime.highway import find_highway, highway_version
 from kjit.spec import Spec, Target, Variant
 
 
@@ -44,7 +44,7 @@ def test_the_python_environment_goes_before_condas_and_that_before_the_systems(
     assert kjit.highway_include() == [str(tmp_path / "conda" / "include")]
     own = install(nowhere)
     assert kjit.highway_include() == [str(own)]
-    assert find_highway().version == "1.0.7"
+    assert highway_version(find_highway()) == "1.0.7"
 
 
 @pytest.mark.usefixtures("nowhere")
@@ -54,21 +54,10 @@ def test_a_wrapper_can_ask_where_there_is_none() -> None:
         find_highway()
 
 
-def test_a_build_says_where_it_is_or_how_to_get_it(
-    nowhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Not where compilers look, whatever this machine has.
-    monkeypatch.setattr(highway, "HEADER", "hwy/no_such.h")
+def test_a_build_says_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "lanes.cpp").write_text("#include <hwy/no_such.h>\n")
     variant = Variant(Spec("lanes", cpp_files=[tmp_path / "lanes.cpp"]), Target.cpu())
-    hints = []
-    for number in range(2):
-        staging = tmp_path / f"staging{number}"
-        staging.mkdir()
-        with pytest.raises(CompileError, match="no_such") as error:
-            compile_variant(variant, Toolchain.for_target(variant.target), staging)
-        hints.append(error.value.hint or "")
-        (install(nowhere) if number == 0 else nowhere / "include").joinpath("hwy", "no_such.h").touch()
-    assert "`sudo apt install libhwy-dev`, or `conda install -c conda-forge libhwy`" in hints[0]
-    assert f"'{nowhere / 'include'}', which the compiler does not search" in hints[1]
-    assert "*kjit.highway_include()" in hints[1]
+    with pytest.raises(CompileError, match="no_such") as error:
+        compile_variant(variant, Toolchain.for_target(variant.target), tmp_path)
+    assert "*kjit.highway_include()" in str(error.value.hint)
+    assert "`sudo apt install libhwy-dev`" in str(error.value.hint)

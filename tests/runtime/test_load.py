@@ -292,15 +292,6 @@ class TestLog:
         assert "answer.h:3:26: warning: " in shown.message
         assert "  3 | inline void warn() { int never_used = 1; }" in shown.message
 
-    @pytest.mark.usefixtures("cache_dir")
-    def test_a_program_that_logs_by_itself_keeps_its_format(
-        self, tmp_path: Path, answer_op: WriteOp, forked: Forks
-    ) -> None:
-        script = "import logging\nlogging.basicConfig(format='mine %(message)s')\n" + textwrap.dedent(
-            TestAnotherProcess.LOAD.format(source=answer_op(tmp_path).cpp_files[0])
-        )
-        assert forked.run(script, KJIT_LOG="info").stderr.startswith("mine kjit compiles answer cpu")
-
 
 @pytest.mark.usefixtures("cache_dir")
 class TestJit:
@@ -318,14 +309,6 @@ class TestJit:
         assert (_answer.__name__, _answer.__doc__) == ("_answer", "Add.")
         assert [entry.op for entry in Store.open(cache_dir).entries()] == ["answer"]
 
-    def test_nothing_is_compiled_before_the_first_call(self, tmp_path: Path) -> None:
-        @kjit.jit("answer", cpp_files=[tmp_path / "missing.cpp"])
-        def add(module: object, x: torch.Tensor) -> None:
-            del module, x
-
-        with pytest.raises(UsageError, match=r"missing\.cpp"):
-            add(torch.zeros(2))
-
     def test_tensors_on_several_devices_are_an_error(self, tmp_path: Path, answer_op: WriteOp) -> None:
         @kjit.jit("answer", cpp_files=answer_op(tmp_path).cpp_files)
         def add(module: object, x: torch.Tensor, others: list[torch.Tensor]) -> None:
@@ -342,11 +325,6 @@ class TestTargetOf:
     def test_without_a_device_and_with_two_kinds_it_is_an_error(self) -> None:
         with pytest.raises(UsageError, match="has sources for cuda and cpu, and no device was given"):
             target_of(self.BOTH, None)
-
-    def test_the_architecture_is_the_one_that_is_listed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("kjit.runtime.load.device_capability", lambda _: None)
-        monkeypatch.setenv("KJIT_CUDA_ARCH_LIST", "9.0a")
-        assert target_of(self.BOTH, "cuda:0") == Target.cuda("9.0a")
 
     @pytest.mark.parametrize("device", ["", "tpu", "cuda:x", "cuda:-1"])
     def test_what_is_no_device_is_refused(self, device: str) -> None:
@@ -403,6 +381,7 @@ def test_a_declared_op_runs_on_the_device_of_its_tensor(tmp_path: Path, answer_o
 
 
 @pytest.mark.nvcc
+@pytest.mark.nightly
 def test_a_cuda_module_is_compiled_and_loaded_where_nothing_else_loads_the_cuda_runtime(
     tmp_path: Path, cache_dir: Path
 ) -> None:

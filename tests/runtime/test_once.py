@@ -101,24 +101,6 @@ def test_two_threads_make_one_call() -> None:
     assert len(set(map(id, results))) == 1
 
 
-def test_a_call_for_other_arguments_does_not_wait() -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    @kjit.cache_once
-    def slow(x: int) -> int:
-        if x == 1:
-            entered.set()
-            leave.wait(10)
-        return x
-
-    thread = threading.Thread(target=slow, args=(1,))
-    thread.start()
-    assert entered.wait(10)
-    assert slow(2) == 2
-    leave.set()
-    thread.join(10)
-
-
 def test_cache_clear_forgets() -> None:
     calls: list[Any] = []
     double = counted(calls)
@@ -182,25 +164,6 @@ class TestUnderTorchCompile:
         assert compiled(torch.ones(2)).tolist() == [2.0, 2.0]
         assert compiled(torch.ones(3)).tolist() == [3.0, 3.0, 3.0]
         assert calls == [2, 3]
-
-    def test_new_entries_do_not_recompile_old_graphs(self) -> None:
-        traced: list[int] = []
-
-        def backend(graph: torch.fx.GraphModule, inputs: object) -> Any:
-            del inputs
-            traced.append(1)
-            return graph.forward
-
-        @kjit.cache_once
-        def same(n: int) -> int:
-            return n
-
-        compiled = torch.compile(lambda x: x * same(5), backend=backend, fullgraph=True)
-        compiled(torch.ones(2))
-        for n in range(20):
-            same(n)
-        compiled(torch.ones(2))
-        assert traced == [1]
 
 
 _FORK = """

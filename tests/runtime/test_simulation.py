@@ -28,10 +28,17 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KJIT_SIM", raising=False)
 
 
-def write(folder: Path, *sides: str) -> Spec:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of an op, which all tests build in one cache."""
+    folder = tmp_path_factory.mktemp("who")
     (folder / "pyproject.toml").touch()
     for side, value in (("cuda", 1), ("cpp", 0)):
         (folder / f"who.{side}").write_text(f"#define KERNEL {value}\n{WHO}")
+    return folder
+
+
+def spec_of(folder: Path, *sides: str) -> Spec:
     parts = {f"{side}_files": [folder / f"who.{side}"] for side in sides}
     return Spec("who", **parts, **{f"{side}_wrappers": [("who", "who")] for side in sides})  # type: ignore[arg-type]
 
@@ -81,9 +88,8 @@ class TestTargetOf:
         assert target_of(CUDA, "cuda:0") == Target.cuda("9.0a")
 
 
-@pytest.mark.usefixtures("cache_dir")
-def test_calls_come_back_from_the_simulator(tmp_path: Path) -> None:
-    spec = write(tmp_path, "cuda", "cpp")
+def test_calls_come_back_from_the_simulator(folder: Path) -> None:
+    spec = spec_of(folder, "cuda", "cpp")
     who = kjit.module()(lambda: spec)
 
     assert answer(who) == 0
@@ -94,9 +100,8 @@ def test_calls_come_back_from_the_simulator(tmp_path: Path) -> None:
     assert answer(who, "sim") == 1
 
 
-@pytest.mark.usefixtures("cache_dir")
-def test_load_jit_and_the_decorator_know_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = write(tmp_path, "cuda")
+def test_load_jit_and_the_decorator_know_the_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of(folder, "cuda")
     monkeypatch.setenv("KJIT_SIM", "1")
     out = torch.zeros(2)
     kjit.load_jit("who", cuda_files=spec.cuda_files, cuda_wrappers=spec.cuda_wrappers).who(out[:1])
@@ -109,9 +114,8 @@ def test_load_jit_and_the_decorator_know_the_variable(tmp_path: Path, monkeypatc
     assert out.tolist() == [1, 1]
 
 
-@pytest.mark.usefixtures("cache_dir")
-def test_a_registered_op_runs_in_it_and_so_does_torch_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = write(tmp_path, "cuda")
+def test_a_registered_op_runs_in_it_and_so_does_torch_compile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of(folder, "cuda")
 
     @kjit.module()
     def module() -> Spec:
@@ -132,9 +136,9 @@ def test_a_registered_op_runs_in_it_and_so_does_torch_compile(tmp_path: Path, mo
     assert y.item() == 1
 
 
-def test_a_module_that_is_missing_names_the_target_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = write(tmp_path, "cuda")
-    monkeypatch.setenv("KJIT_CACHE_DIR", str(tmp_path / "empty"))
+def test_a_module_that_is_missing_names_the_target_to_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of(folder, "cuda")
+    monkeypatch.setenv("KJIT_CACHE_DIR", str(folder / "empty"))
     monkeypatch.setenv("KJIT_NO_COMPILE", "1")
     monkeypatch.setenv("KJIT_SIM", "check")
     with pytest.raises(kjit.NotPrebuiltError, match=r"who sim-check is not built") as raised:

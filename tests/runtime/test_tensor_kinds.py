@@ -205,9 +205,6 @@ REFUSED = "."  # in PyTorch's or tvm-ffi's words
 KINDS: dict[str, tuple[Callable[[], torch.Tensor], str | None, str | None, str | None, str | None]] = {
     "plain": (X.clone, RIGHT, RIGHT, RIGHT, RIGHT),
     "empty": (lambda: torch.empty(0), RIGHT, RIGHT, RIGHT, RIGHT),
-    "without_dimensions": (lambda: torch.tensor(3.0), RIGHT, RIGHT, RIGHT, RIGHT),
-    "frozen_parameter": (lambda: torch.nn.Parameter(X.clone(), False), RIGHT, RIGHT, RIGHT, RIGHT),
-    "buffer": (lambda: torch.nn.Buffer(X.clone()), RIGHT, RIGHT, RIGHT, RIGHT),
     "behind_an_offset": (lambda: torch.cat([X, X])[3:], RIGHT, RIGHT, RIGHT, RIGHT),
     "made_in_inference_mode": (_in_inference_mode, RIGHT, None, RIGHT, RIGHT),
     "subclass": (lambda: X.clone().as_subclass(_Subclass), RIGHT, None, RIGHT, RIGHT),
@@ -217,12 +214,9 @@ KINDS: dict[str, tuple[Callable[[], torch.Tensor], str | None, str | None, str |
     "imaginary": (lambda: Z.clone().conj().imag, RIGHT, None, None, None),
     "freed": (_freed, NO_DATA, None, NO_DATA, NO_DATA),
     "parameter": (lambda: torch.nn.Parameter(X.clone()), NO_GRADIENT, NO_GRADIENT, RIGHT, RIGHT),
-    "with_history": (lambda: X.clone().requires_grad_() * 1, NO_GRADIENT, NO_GRADIENT, RIGHT, RIGHT),
     "expanded": (lambda: torch.ones(1).expand(3), NOT_CONTIGUOUS, None, NOT_CONTIGUOUS, NOT_CONTIGUOUS),
-    "every_other": (lambda: torch.ones(6)[::2], NOT_CONTIGUOUS, None, NOT_CONTIGUOUS, NOT_CONTIGUOUS),
     "sparse_coo": (lambda: X.to_sparse(), NOT_DENSE, None, NOT_DENSE, REFUSED),
     "sparse_csr": (lambda: torch.eye(3).to_sparse_csr(), NOT_DENSE, None, NOT_DENSE, REFUSED),
-    "sparse_bsr": (lambda: torch.eye(4).to_sparse_bsr((2, 2)), NOT_DENSE, None, NOT_DENSE, REFUSED),
     "mkldnn": (lambda: X.to_mkldnn(), NOT_DENSE, None, NOT_DENSE, REFUSED),
     "nested": (lambda: torch.nested.nested_tensor([X, X[:1]]), NOT_DENSE, None, NOT_DENSE, REFUSED),
     "jagged": (

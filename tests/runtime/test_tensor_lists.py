@@ -80,13 +80,6 @@ def test_a_list_and_a_tuple_of_tensors_go_straight_to_the_kernel(make: Callable[
     assert given[0] is xs
 
 
-@pytest.mark.parametrize("count", [1, 2, 10_000])
-def test_a_list_may_have_any_length(count: int) -> None:
-    xs = [X] * count
-    assert torch.equal(total(xs), X * count)
-    assert torch.equal(total.op(xs), X * count)
-
-
 def test_torch_compile_takes_a_list() -> None:
     assert torch.equal(torch_compiled(lambda xs: total(xs, 2.0) + 1)([X, X + 1]), 2 * (2 * X + 1) + 1)
     xs = [X.clone(), X.clone()]
@@ -189,17 +182,8 @@ def _tuple(xs: tuple[torch.Tensor, torch.Tensor], *, out: torch.Tensor | None = 
     raise AssertionError
 
 
-def _default(xs: list[torch.Tensor] = [], *, out: torch.Tensor | None = None) -> torch.Tensor:  # noqa: B006
-    raise AssertionError
-
-
 @pytest.mark.parametrize("function", [_absent, _of_absent, _tuple])
 def test_tensors_elsewhere_are_refused(function: Callable[..., object]) -> None:
     with pytest.raises(UsageError, match="has tensors in it, and gradients there would go unnoticed") as caught:
         kjit.torch_op(outputs=_like_first, name="kjit_lists::broken")(function)
     assert "`xs: list[torch.Tensor]`" in (caught.value.hint or "")
-
-
-def test_a_list_has_no_default() -> None:
-    with pytest.raises(UsageError, match="is a list of tensors, which can have no default"):
-        kjit.torch_op(outputs=_like_first, name="kjit_lists::broken")(_default)

@@ -22,7 +22,7 @@ namespace cg = cooperative_groups;
 
 template <typename T>
 T* data(TensorView x) {
-  return static_cast<T*>(x.data_ptr());
+  return data_of<T>(x);
 }
 
 // GPU code selected by `__CUDA_ARCH__`.
@@ -396,8 +396,7 @@ __global__ void move_four_kernel(float4* out, const float* x) {
   out[threadIdx.x] = *reinterpret_cast<const float4*>(x + 4 * threadIdx.x);
 }
 void move_four(TensorView out, TensorView x) {
-  LaunchKernel(1, 8, x.device())(move_four_kernel, static_cast<float4*>(out.data_ptr()),
-                                 static_cast<const float*>(x.data_ptr()));
+  LaunchKernel(1, 8, x.device())(move_four_kernel, data_of<float4>(out), data_of<const float>(x));
 }
 
 __global__ void move_vector_kernel(void* out, const void* x) {

@@ -25,7 +25,7 @@ from kjit import env
 from kjit.compat.sglang.dependencies import include_folders, register_dependency
 from kjit.runtime import load
 from kjit.runtime.once import cache_once
-from kjit.spec import CudaArch, Spec, StrPath, Target, Variant, Wrapper, make_cpp_args
+from kjit.spec import CudaArch, Spec, StrPath, Target, Variant, make_cpp_args
 
 if TYPE_CHECKING:
     import torch
@@ -95,29 +95,20 @@ def __getattr__(name: str) -> Any:
 
 def load_jit(
     *args: object,
-    cpp_files: Iterable[StrPath] | None = None,
-    cuda_files: Iterable[StrPath] | None = None,
-    cpp_wrappers: Iterable[Wrapper] | None = None,
-    cuda_wrappers: Iterable[Wrapper] | None = None,
-    extra_cflags: Iterable[str] | None = None,
-    extra_cuda_cflags: Iterable[str] | None = None,
-    extra_ldflags: Iterable[str] | None = None,
-    extra_include_paths: Iterable[StrPath] | None = None,
     extra_dependencies: Iterable[str] | None = None,
     header_only: bool = True,
+    **parts: Any,
 ) -> tvm_ffi.Module:
     """`kjit.load_jit` with SGLang's arguments and headers.
 
     Args:
         args: the name of the module, then the arguments that distinguish it. `str()` is called on each.
-        cpp_files, cuda_files: sources. A relative path is in the `csrc` folder beside the calling file or beside the
-            nearest folder above it; if there is none, in that of the installed SGLang.
-        cpp_wrappers, cuda_wrappers: `(export_name, cpp_symbol)` pairs.
-        extra_cflags, extra_cuda_cflags, extra_ldflags: as for `kjit.load_jit`.
-        extra_include_paths: folders that are searched after the forwarding headers, and before kjit's.
         extra_dependencies: names of packages whose headers are searched: flashinfer, flashinfer_nv_internal, cutlass,
             mathdx, and what `register_dependency` adds.
         header_only: whether a generated unit exports the wrappers; otherwise the sources export for themselves.
+        parts: those of `kjit.load_jit`, any of them None. A relative path in `cpp_files` and `cuda_files` is in the
+            `csrc` folder beside the calling file or beside the nearest folder above it; if there is none, in that of
+            the installed SGLang. `extra_include_paths` are searched after the forwarding headers, and before kjit's.
 
     Raises:
         UsageError: a dependency is unknown, wrappers are given with `header_only=False`, or as for `kjit.load_jit`.
@@ -125,20 +116,7 @@ def load_jit(
         CompileError: the sources do not compile.
     """
     caller = sys._getframe(1).f_globals.get("__file__")
-    spec = spec_of(
-        args,
-        caller=caller,
-        cpp_files=cpp_files,
-        cuda_files=cuda_files,
-        cpp_wrappers=cpp_wrappers,
-        cuda_wrappers=cuda_wrappers,
-        extra_cflags=extra_cflags,
-        extra_cuda_cflags=extra_cuda_cflags,
-        extra_ldflags=extra_ldflags,
-        extra_include_paths=extra_include_paths,
-        extra_dependencies=extra_dependencies,
-        header_only=header_only,
-    )
+    spec = spec_of(args, caller=caller, extra_dependencies=extra_dependencies, header_only=header_only, **parts)
     return load.load_variant(Variant(spec, _target(spec)), wrapper=caller)
 
 

@@ -47,7 +47,6 @@ _SUMMARY = {
     "project": str,
     "key1": str,
     "key2": str,
-    "source_key": str,
     "size": int,
     "digest": str,
     "crc32": int,

@@ -32,7 +32,6 @@ STAGING = "staging"
 _SUPPORT = "support"
 _NO_TARGETS = (LOCKS, STAGING, _SUPPORT, TOOLCHAINS)
 _KEY = re.compile(r"[0-9a-f]{32}")
-_SUPPORT_FILE = re.compile(r"kjit_\w+\.o(?:\.d)?")
 _RECORD_FILE = re.compile(rf"{re.escape(RECORD)}(?:\.[0-9a-f]+)?")
 
 
@@ -161,39 +160,6 @@ class Contents:
         """Remove the staging folders of processes that have ended, and return how many there were."""
         return staging.sweep(self.layout / STAGING)
 
-    def toolchains(self) -> list[Path]:
-        """The files about toolchains (toolchains.py); a look-up writes them again."""
-        return [Path(entry.path) for entry in scan(self.layout / TOOLCHAINS) if entry.is_file(follow_symlinks=False)]
-
-    def support_code(self) -> list[Path]:
-        """The files of the code shared by all modules (written by support.py; a build creates them again)."""
-        return [
-            Path(entry.path)
-            for folder in subfolders(self.layout / _SUPPORT)
-            for entry in scan(folder.path)
-            if _SUPPORT_FILE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
-        ]
-
-    def remove_shared(self) -> int:
-        """Delete the code shared by all modules and the files about toolchains, and return the bytes that were freed.
-
-        Raises:
-            CacheError: it may not be deleted.
-        """
-        freed = 0
-        for path in (*self.support_code(), *self.toolchains()):
-            try:
-                size = path.stat().st_size
-                path.unlink()
-                freed += size
-            except FileNotFoundError:
-                pass  # somebody else removes it
-            except OSError as error:
-                raise not_removed(path, error) from None
-            with contextlib.suppress(OSError):  # not empty yet
-                path.parent.rmdir()
-        return freed
-
     @property
     def texts(self) -> Path:
         """The folder of sources that were given as text (`load_inline`), in folders named by their contents."""
@@ -201,13 +167,28 @@ class Contents:
 
     def texts_size(self) -> int:
         """The bytes of all texts."""
-        files = (file for folder in subfolders(self.texts) for file in scan(folder))
-        return sum(file.stat(follow_symlinks=False).st_size for file in files)
+        return _size_of(self.texts)
 
-    def forget_texts(self) -> int:
-        """Remove all texts, and return the bytes that were freed."""
-        freed = self.texts_size()
-        shutil.rmtree(self.texts, ignore_errors=True)
+    def support_size(self) -> int:
+        """The bytes of the code shared by all modules (support.py)."""
+        return _size_of(self.layout / _SUPPORT)
+
+    def remove_rest(self) -> int:
+        """Delete what is no artifact and is written again when it is needed: the code shared by all modules, the files
+        about toolchains, and texts. Return the bytes that were freed.
+
+        Raises:
+            CacheError: it may not be deleted.
+        """
+        freed = self.support_size() + self.texts_size()
+        for folder in (self.layout / _SUPPORT, self.layout / TOOLCHAINS, self.texts):
+            if not folder.is_symlink():
+                try:
+                    shutil.rmtree(folder)
+                except FileNotFoundError:
+                    pass  # or somebody else removes it
+                except OSError as error:
+                    raise not_removed(folder, error) from None
         return freed
 
     def _owners(self) -> tuple[int, ...]:
@@ -234,6 +215,12 @@ class Contents:
 
 def not_removed(path: Path, error: OSError) -> CacheError:
     return CacheError(f"'{path}' cannot be removed: {error.strerror}.", hint="check its permissions and its owner")
+
+
+def _size_of(folder: Path) -> int:
+    """The bytes of the files in the folders of a folder."""
+    files = (file for each in subfolders(folder) for file in scan(each))
+    return sum(file.stat(follow_symlinks=False).st_size for file in files)
 
 
 def _target_in(name: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kjit import env
 from kjit.errors import CacheError
-from kjit.runtime import OTHERS_MAY_WRITE, SOURCE_TEXTS
+from kjit.runtime import OTHERS_MAY_WRITE, SOURCE_TEXTS, read_file
 from kjit.runtime import own_users as own_users
 from kjit.runtime import weakness as weakness
 
@@ -44,19 +44,13 @@ def read_own(path: Path, root: Path) -> bytes:
         PermissionError: others can.
         OSError: it cannot be read.
     """
+    content, status = read_file(str(path), os.O_NOFOLLOW)
     parts = path.relative_to(root).parts
     folders = [root.joinpath(*parts[:count]) for count in range(len(parts))]
-    for folder in folders:
-        _demand_own(os.stat(folder, follow_symlinks=folder == root), folder)
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    with open(handle, "rb") as file:
-        _demand_own(os.fstat(handle), path)
-        return file.read()
-
-
-def _demand_own(status: os.stat_result, path: Path) -> None:
-    if (weak := weakness(status, own_users())) is not None:
-        raise PermissionError(errno.EPERM, weak, str(path))
+    for each in (status, *(os.stat(folder, follow_symlinks=folder == root) for folder in folders)):
+        if (weak := weakness(each, own_users())) is not None:
+            raise PermissionError(errno.EPERM, weak, str(path))
+    return content
 
 
 def refuse_unsafe(
@@ -131,16 +125,7 @@ def is_noexec(folder: Path | str) -> bool:
 def make_private(folder: Path) -> None:
     """Make a folder, and missing parents, writable by this user alone, whatever the umask."""
     try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        try:
-            is_taken = not stat.S_ISDIR(folder.stat().st_mode)
-        except FileNotFoundError:
-            is_taken = folder.is_symlink()  # to nowhere
-            if not is_taken:
-                make_private(folder)  # another process has removed it meanwhile
-        if is_taken:
-            raise
+        folder.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
         if folder.parent == folder:
             raise

@@ -266,7 +266,6 @@ class Store(Contents):
                 "project": key.project,
                 "key1": key.key1,
                 "key2": key2,
-                "source_key": key.source_key,
                 **describe(library.read_bytes()),
                 "built": time.time(),
             }

@@ -13,12 +13,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import secrets
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kjit.engine.cache.folders import make_private, scan
+from kjit.engine.cache.folders import make_private, scan, write_file
 from kjit.engine.key.key import toolchain_digest
 from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.errors import KjitError
@@ -73,25 +72,14 @@ def _write(root: str, name: str, content: bytes) -> None:
     for each in (os.stat(root), os.lstat(f"{root}/{LAYOUT}"), os.lstat(folder)):
         if weakness(each, own_users()) is not None:
             return  # the look-up by key reports it
-    being_written = f"{path}.{secrets.token_hex(4)}"
-    handle = os.open(being_written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-        os.replace(being_written, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(being_written)
-        raise
+    write_file(path, content)
     _keep_below(folder, MOST_KEPT)
 
 
 def _keep_below(folder: str, most: int) -> None:
     """Remove the oldest quarter of the files if there are more than `most`."""
-    dated = []
-    for entry in scan(folder):
-        with contextlib.suppress(OSError):
-            dated.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
-    for _, path in sorted(dated)[: len(dated) - most * 3 // 4 if len(dated) > most else 0]:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+    files = scan(folder)
+    with contextlib.suppress(FileNotFoundError):  # another process does the same
+        if len(files) > most:
+            for entry in sorted(files, key=lambda entry: entry.stat().st_mtime)[: most // 4]:
+                os.unlink(entry.path)

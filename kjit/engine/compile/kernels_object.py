@@ -50,8 +50,19 @@ _BY_ADDRESS = re.compile(
 _FOR_HOST = re.compile(r"(?:rsqrt|rcbrt|(?:sin|cos|sincos)pi|erfc?inv|erfcx|normcdf(?:inv)?)f?")
 
 
-def _sections(content: bytes) -> list[tuple[int, ...]]:
-    """The section headers of a 64-bit little-endian ELF file; `[4]` and `[5]` are a section's offset and size.
+class Section(NamedTuple):
+    """A section of an ELF file: its name, its type, the number of the one that it refers to, and its place."""
+
+    name: str
+    kind: int
+    flags: int
+    link: int
+    begin: int
+    end: int
+
+
+def sections(content: bytes) -> list[Section]:
+    """The sections of a 64-bit little-endian ELF file.
 
     Raises:
         ValueError: it is not such a file.
@@ -59,8 +70,16 @@ def _sections(content: bytes) -> list[tuple[int, ...]]:
     if content[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF file")
     (place,) = struct.unpack_from("<Q", content, 0x28)
-    size, count, _ = struct.unpack_from("<HHH", content, 0x3A)
-    return [struct.unpack_from("<IIQQQQIIQQ", content, place + index * size) for index in range(count)]
+    size, count, names = struct.unpack_from("<HHH", content, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQII", content, place + index * size) for index in range(count)]
+    return [
+        Section(_text(content, headers[names][4] + name), kind, flags, link, begin, begin + length)
+        for name, kind, flags, _, begin, length, link, _ in headers
+    ]
+
+
+def _text(content: bytes, at: int) -> str:
+    return content[at : content.index(b"\0", at)].decode("utf-8", "surrogateescape")
 
 
 class Symbol(NamedTuple):
@@ -76,6 +95,7 @@ class Symbol(NamedTuple):
     other: int
     section: int
     value: int
+    size: int
 
     @property
     def binding(self) -> int:
@@ -88,15 +108,12 @@ def symbols(content: bytes) -> Iterator[Symbol]:
     Raises:
         ValueError: it is not such a file.
     """
-    sections = _sections(content)
-    for section in sections:
-        if section[1] != _SYMTAB:
-            continue
-        names = sections[section[6]][4]
-        for at in range(section[4], section[4] + section[5], 24):
-            name, info, other, where, value = struct.unpack_from("<IBBHQ", content, at)
-            end = content.index(b"\0", names + name)
-            yield Symbol(content[names + name : end].decode("utf-8", "surrogateescape"), info, other, where, value)
+    every = sections(content)
+    for section in every:
+        if section.kind == _SYMTAB:
+            for at in range(section.begin, section.end, 24):
+                name, *others = struct.unpack_from("<IBBHQQ", content, at)
+                yield Symbol(_text(content, every[section.link].begin + name), *others)
 
 
 def rename(compiler: str, host: str, names: Mapping[str, str]) -> None:
@@ -153,31 +170,23 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
     Raises:
         ValueError: two have the same.
     """
-    sections = _sections(cubin)
-    names = sections[struct.unpack_from("<H", cubin, 0x3E)[0]][4]
-    information = {}
-    for section in sections:
-        end = cubin.index(b"\0", names + section[0])
-        information[cubin[names + section[0] : end].decode("utf-8", "surrogateescape")] = section
+    information = {each.name: cubin[each.begin : each.end] for each in sections(cubin)}
     found: dict[str, Kernel] = {}
     for each in symbols(cubin):
         if each.info & 15 == _FUNCTION and each.other & _ENTRY:
-            info = information.get(f".nv.info.{each.name}")
-            content = b"" if info is None else cubin[info[4] : info[4] + info[5]]
             name = common_name(each.name)
             if name in found:
                 raise ValueError(f"{each.name} and {found[name].symbol} have one name in host code")
-            found[name] = Kernel(each.name, *_parameters(content))
+            found[name] = Kernel(each.name, *_parameters(information.get(f".nv.info.{each.name}", b"")))
     return found
 
 
 def with_own_names(cubin: bytes) -> bytes:
     """A cubin from NVRTC, with the unit's names in its symbols."""
     changed = bytearray(cubin)
-    for section in _sections(cubin):
-        if section[1] == _STRTAB:
-            end = section[4] + section[5]
-            changed[section[4] : end] = math_names.restored_symbols(cubin[section[4] : end])
+    for each in sections(cubin):
+        if each.kind == _STRTAB:
+            changed[each.begin : each.end] = math_names.restored_symbols(cubin[each.begin : each.end])
     return bytes(changed)
 
 
@@ -214,7 +223,7 @@ class Row(NamedTuple):
 
 def rows_of(host: bytes) -> list[Row]:
     """The kernels of a host half."""
-    sections = _sections(host)
+    every = sections(host)
     rows = []
     for each in symbols(host):
         match = _OF_ROW.fullmatch(each.name)
@@ -224,9 +233,9 @@ def rows_of(host: bytes) -> list[Row]:
         plain = _PLAIN.fullmatch(encoding)
         is_plain = plain is not None and int(plain["length"]) == len(plain["name"])
         function = encoding[len(plain["length"]) :] if is_plain and plain is not None else f"_Z{encoding}"
-        at = sections[each.section][4] + each.value + 8
+        at = every[each.section].begin + each.value + 8
         # A kernel without parameters: nothing but zeros, which have no place in the file.
-        (count,) = (0,) if sections[each.section][1] == _NOBITS else struct.unpack_from("<I", host, at)
+        (count,) = (0,) if every[each.section].kind == _NOBITS else struct.unpack_from("<I", host, at)
         numbers = struct.unpack_from(f"<{2 * count}I", host, at + 4) if count else ()
         parameters = tuple(zip(numbers[:count], numbers[count:], strict=True))
         rows.append(Row(each.name, function, common_name(function), parameters))

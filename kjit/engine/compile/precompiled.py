@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Callable
 
-from kjit.cpp_text import pieces
+from kjit.cpp_text import own_code
 
 _MOST = 6
 _SHORTEST = 100_000  # characters; a shorter prefix compiles fast enough
@@ -22,17 +22,6 @@ folder = ""
 
 wanted: tuple[str, tuple[str, ...], str] | None = None
 """The path that was not found, its words, and the prefix."""
-
-
-def own_code(unit: str) -> int:
-    """The position of the line marker before the op's own code in a preprocessed `unit`; 0 if all of it is the op's."""
-    place = 0
-    for piece in pieces(unit):
-        if piece.is_own:
-            place = piece.marker
-            if unit[piece.begin : piece.end].strip():
-                break
-    return place
 
 
 def find(words: tuple[str, ...], unit: str) -> tuple[str, str] | None:
@@ -57,6 +46,6 @@ def make(precompile: Callable[[str, tuple[str, ...], str], bool]) -> None:
     os.mkdir(os.path.dirname(path))  # fails if another fork makes it
     if precompile(f"{path}.new", words, prefix):
         os.replace(f"{path}.new", path)
-    made = sorted((each for each in os.scandir(folder) if each.is_dir()), key=lambda each: each.stat().st_mtime)
-    for each in made[:-_MOST]:
-        shutil.rmtree(each)
+    for each in sorted(os.scandir(folder), key=lambda each: each.stat().st_mtime)[:-_MOST]:
+        if each.is_dir():
+            shutil.rmtree(each)

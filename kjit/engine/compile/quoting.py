@@ -14,14 +14,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kjit.engine.toolchain.options import PLAIN_FOR_CXX as PLAIN_FOR_CXX
+from kjit.engine.toolchain.options import PLAIN_FOR_NVCC as PLAIN_FOR_NVCC
 from kjit.engine.toolchain.options import Dialect, parse
 from kjit.errors import UsageError
-
-PLAIN_FOR_CXX = re.compile(r'[^"\n]+')
-"""The paths that g++ and clang accept: C++ cannot escape a quote in the name of an include."""
-
-PLAIN_FOR_NVCC = re.compile(r"[\w./+-]+")
-"""The paths that nvcc accepts, and writes unchanged in its list of dependencies."""
 
 _INCLUDABLE = re.compile(r'[^"\\$\n]+')
 
@@ -48,17 +44,8 @@ class Links:
         return os.path.join(self.folder(folder, plain), name)
 
     def program(self, path: str) -> str:
-        """The program `path`, as written in a flag of nvcc.
-
-        Raises:
-            UsageError: nvcc would misread the name of the file.
-        """
+        """The program `path`, as written in a flag of nvcc."""
         folder, name = os.path.split(path)
-        if PLAIN_FOR_NVCC.fullmatch(name) is None:
-            raise UsageError(
-                f"nvcc cannot call '{path}' because of characters in its name.",
-                hint="make a link with a plain name to it, and put that into CXX",
-            )
         return os.path.join(self.folder(folder, PLAIN_FOR_NVCC), name)
 
     def flags(self, flags: Iterable[str], plain: re.Pattern[str], dialect: Dialect = "c++") -> list[str]:

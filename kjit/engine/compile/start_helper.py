@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import signal
 from collections.abc import Callable
@@ -13,9 +12,6 @@ from typing import NamedTuple
 from kjit.engine.cache.staging import make_temporary_folder
 from kjit.engine.compile.helper import VARIABLE
 from kjit.engine.toolchain.nvrtc import Nvrtc, command_of
-from kjit.errors import CacheError
-
-_log = logging.getLogger("kjit")
 
 
 class _Helper(NamedTuple):
@@ -31,22 +27,20 @@ _helper: _Helper | None = None
 
 def variables(nvrtc: Nvrtc) -> dict[str, str]:
     """The variable that names a helper to commands: of this process, or of the one that it is a fork of. It is started
-    if there is none; empty if that is not possible."""
+    if there is none.
+
+    Raises:
+        CacheError: no folder for temporary files is writable.
+    """
     global _helper
     if _helper is not None:
         has_ended = _helper.owner == os.getpid() and _helper.process.poll() is not None
         if has_ended or _helper.nvrtc != nvrtc:
             end()
     if _helper is None:
-        try:
-            folder, remove_folder = make_temporary_folder()
-            words = map(str, (folder, os.getpid(), nvrtc.library, nvrtc.builtins))
-            process = Popen(
-                [*command_of("helper"), *words], stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
-            )
-        except (CacheError, OSError) as error:
-            _log.debug("there is no helper: %s", error)
-            return {}
+        folder, remove_folder = make_temporary_folder()
+        command = [*command_of("helper"), *map(str, (folder, os.getpid(), nvrtc.library, nvrtc.builtins))]
+        process = Popen(command, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True)
         _helper = _Helper(nvrtc, os.getpid(), process, str(folder / "socket"), remove_folder)
     return {VARIABLE: _helper.path}
 

@@ -66,7 +66,7 @@ def explain(
     halves = [step.output.partition(".")[0] if step.output.endswith(".host.o") else None for step, _ in broken]
     log = "".join(log for half, (_, log) in zip(halves, broken, strict=True) if half not in refused)
     report = diagnostics.explain(log, files_of(variant, toolchain, folder, steps), str(variant.target))
-    of_compilers = (toolchain.compilers[side].explain(log, toolchain) for side in variant.spec.kinds)
+    of_compilers = (toolchain.compilers[side].explain(log) for side in variant.spec.kinds)
     command = _to_repeat(links, leading_to(broken[0][0], steps))
     verb = "link" if any(name.endswith(".o") for name in broken[0][0].inputs) else "compile"
     message = f"{variant.label} does not {verb}.\n{report.text}"

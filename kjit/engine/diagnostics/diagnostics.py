@@ -68,7 +68,8 @@ def explain(log: str, files: Files, target: str) -> Report:
     if not found:
         if not log.strip():
             return Report(
-                "The compiler ended without a message, as it does when memory or the disk of temporary files is full.",
+                "The compiler ended without a message, as it does when the system kills it, or the disk of temporary "
+                "files is full.",
                 FEWER_AT_ONCE,
             )
         return Report("\n".join(log.strip().splitlines()[-5:]), None)

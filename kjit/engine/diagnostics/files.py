@@ -72,9 +72,10 @@ class Files:
         return set(re.findall(r"[A-Za-z_]\w+", "\n".join(self.lines(file))))
 
     def is_in_cuda(self, name: str) -> bool:
-        """Whether CUDA's headers for device code, or its runtime API, have an identifier."""
+        """Whether CUDA's headers for device code, or its runtime API, have a function of this name."""
+        called = re.compile(rf"\b{re.escape(name)}\s*\(")
         return any(
-            name in self.words(str(path))
+            called.search("\n".join(self.lines(str(path)))) is not None
             for folder in self.libraries
             if (folder / "cuda_runtime_api.h").is_file()
             for pattern in _OF_CUDA

@@ -38,6 +38,7 @@ _QUALIFIED = re.compile(r"(?<![\w:])(?P<space>at|c10|torch|pybind11|py|host)::(?
 # namespace. torch: one that the source line has in a namespace of torch. member: one of a TensorView.
 #
 # A hint has the groups of the pattern, `name`, `target`, and as `dtype` the most similar one of kjit.
+_CUDA_LIBRARIES = "cublas|nvblas|curand|cufft|cusparse|cusolver|nvrtc|nvJitLink|cupti|nvtx3|npp|nvjpeg|nvml|cudnn|nccl"
 _TABLE = r"""
 # torch's C++ API and pybind11; docs/from-torch-extensions.md has the others
 text: (?:\A|['\"])(?P<header>(?:torch|ATen|c10|pybind11|caffe2)/[\w./]+)(?:: No such|['\"])
@@ -107,6 +108,12 @@ text: \Aundefined symbol(?:.|\n)*\n\| .*__global__
 text: \Aundefined symbol
     define it in one of the op's sources, or name its library (and its folder, -L) in extra_ldflags; a function that
     no call reaches may stay undefined with -Wl,-z,undefs there
+text: (?:cannot find -l|find library -l|library not found: )cuda\b
+    there is no driver here: get its functions when they are called, from cudaGetDriverEntryPointByVersion, which needs
+    no -lcuda
+text: (?:cannot find -l|find library -l|library not found: )(?P<library>CUDALIBS)
+    {library} is not in the CUDA that kjit found (`kjit doctor`); CUDA's compiler from PyPI comes without libraries:
+    `pip install nvidia-cublas`, `nvidia-curand`, `nvidia-cufft`, `nvidia-cusparse`, `nvidia-cusolver`, ...
 text: cannot find -l|unable to find library|library not found
     correct its name, or add the folder that it is in to extra_ldflags (`-L/folder`)
 text: \Alinker: .*No such file or directory|no such file or directory: '
@@ -136,6 +143,12 @@ name: (?:b?float|fp|bf|u?int|half|double|long)\d*(?:_t|_e\w+)?
     '{name}' is called {dtype} in kjit's headers (<kjit/dtype.h>)
 text: (?:\A|['\"])(?:cuda/std|cub|thrust|nv|crt)/[\w./]+(?:: No such|['\"])
     install CUDA's headers with `pip install 'kjit[nvrtc]'`, or set KJIT_CUDA_HOME to a CUDA toolkit
+text: (?:\A|['\"])(?P<library>(?:CUDALIBS)[\w./]*\.h)(?:: No such|['\"])
+    <{library}> is not in the CUDA that kjit found (`kjit doctor`); CUDA's compiler from PyPI comes without libraries:
+    `pip install nvidia-cublas`, `nvidia-curand`, `nvidia-cufft`, ...; the simulator has none (`#if !KJIT_SIM`)
+text: (?:\A|['\"])hwy/[\w./]+(?:: No such|['\"])
+    it belongs to Google Highway: write extra_include_paths=[..., *kjit.highway_include()], and install it with
+    `sudo apt install libhwy-dev` or `conda install -c conda-forge libhwy`
 text: No such file or directory|file not found$|cannot open source file
     check the name, or add the folder of the header to extra_include_paths
 text: kjit's (?:headers need|simulator needs) C[+][+]20
@@ -167,7 +180,7 @@ gpu: __h\w+
     include <cuda_fp16.h> (for bfloat16 <cuda_bf16.h>), if {target} has {name}
 cuda: __\w+
     CUDA's headers have {name}, but not for {target}: newer GPUs have it
-""".replace("DYNAMIC", DYNAMIC)
+""".replace("DYNAMIC", DYNAMIC).replace("CUDALIBS", _CUDA_LIBRARIES)
 _ROWS = [
     (when.split(), re.compile(pattern, re.MULTILINE), " ".join(hint.split()))
     for heads, hint in re.findall(r"((?:^\w.*\n)+)((?:^ {4}.*\n)+)", _TABLE, re.MULTILINE)

@@ -35,7 +35,7 @@ _EXCERPT = re.compile(
 _GNU_CONTEXT = re.compile(r".+?: In (?P<how>instantiation|substitution) of '(?P<what>.*)':")
 _GNU_STEP = re.compile(
     r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?:\s+"
-    r"(?:(?:recursively )?required (?:from|by substitution of)|(?P<inner>in 'constexpr' expansion of)) "
+    r"(?:recursively )?required (?:from|by substitution of) "
     r"(?:here|'(?P<what>.*)')"
 )
 _CLANG_STEP = re.compile(r"in instantiation of .*?'(?P<what>.*)' requested here")
@@ -149,9 +149,8 @@ class _Reader:
             self._whats = [context["what"]]
             self._is_part_of_note = context["how"] == "substitution"
         elif (step := _GNU_STEP.fullmatch(line)) is not None:
-            # Steps of a constant expression follow the instantiations, and go inwards while those go outwards.
-            self._places.insert(0 if step["inner"] else len(self._places), _place(step))
-            self._whats.insert(0 if step["inner"] else len(self._whats), step["what"] or "")
+            self._places.append(_place(step))
+            self._whats.append(step["what"] or "")
         elif not self._continues(line) and (message := _tool_message(line)) is not None:
             self.messages.append(message)
         self._previous = line

@@ -25,19 +25,12 @@ _BRACE_MISSING = re.compile(
 def order(messages: Iterable[Message], files: Files) -> list[Message]:
     """The messages at the positions where they are shown, the first of each line: in the op's files, then in
     generated code, in other headers, and of other tools."""
-    led_to: dict[str, Message] = {}
     placed = []
     for message in messages:
         # Libraries have many candidates for a call, and usually none was intended.
         notes = [note for note in message.notes if not note.file or files.is_own_or_generated(note.file)
                  or (note.file, note.line) == (message.file, message.line)]  # fmt: skip
-        at = _placed(replace(message, notes=notes), files)
-        if at.file != message.file:
-            led_to.setdefault(message.file, at)
-        elif not at.frames and not files.is_own_or_generated(at.file) and at.file in led_to:
-            # GCC reports an instantiation only once.
-            at = replace(at, file=led_to[at.file].file, line=led_to[at.file].line)
-        placed.append(at)
+        placed.append(_placed(replace(message, notes=notes), files))
     braces = [at for at in placed if _BRACE_MISSING.search(at.text)]
     if any(at.file in files.generated or at.text.startswith("closing") for at in braces):
         # Errors after the brace only follow from it.

@@ -16,8 +16,12 @@ from kjit.engine.key.flags import Dialect, expand
 
 _TEST = re.compile(rb"\w*has_(?:include|embed)\w*", re.IGNORECASE)
 _LITERAL = re.compile(rb"\s*\(\s*(?:<([^>\n]+)>|\"([^\"\n]+)\")\s*\)")
-# A test for the operator itself is not about a file.
+# A test for the operator itself is not about a file. Nor is a macro that passes a name on and is called like the
+# operator: its uses have the name.
 _IF_DEFINED = re.compile(rb"\bdefined\s*(?:\(\s*\w+\s*\)|\w+)|(?:#|%:)[ \t]*(?:ifn?def|elifn?def|undef)[ \t]+\w+")
+_PASSES_ON = re.compile(
+    rb"(?:#|%:)[ \t]*define[ \t]+\w*has_(?:include|embed)\w*\([^)\n]*\)[^\n<\"]*$", re.IGNORECASE | re.MULTILINE
+)
 _DIRECTIVE = re.compile(rb"^(?:.*\*/)?[ \t\f\v\r]*(?:#|%:).*", re.MULTILINE)
 _NAMED = re.compile(rb"<([^<>\"\n]+)>|\"([^<>\"\n]+)\"")
 _CONTINUED = re.compile(rb"\\[ \t]*\r?\n")
@@ -52,7 +56,7 @@ def names_in(files: Mapping[str, bytes], flags: bytes = b"") -> Names:
         lines = b"\n".join(_DIRECTIVE.findall(text))
         pairs = ((os.path.dirname(path), _name(match)) for match in _NAMED.finditer(lines))
         named.update(dict.fromkeys(pairs))
-        text = _IF_DEFINED.sub(b" ", text) if b"has_" in text.lower() else b""
+        text = _PASSES_ON.sub(b" ", _IF_DEFINED.sub(b" ", text)) if _TEST.search(text) else b""
         for test in _TEST.finditer(text):
             match = _LITERAL.match(text, test.end())
             is_known &= match is not None

@@ -52,7 +52,9 @@ class Key:
         Raises:
             UsageError: a source does not exist.
         """
-        source_key, sources = _read(variant.spec, str(variant.target))
+        spec = variant.spec
+        sources = tuple(_source(spec, path) for path in (*spec.cuda_files, *spec.cpp_files))
+        source_key = module_digest(spec, str(variant.target), sources)
         return cls(variant, key_of(source_key, toolchain_digest(toolchain)), source_key, sources, toolchain)
 
     @property
@@ -69,15 +71,6 @@ class Key:
     def inputs(self) -> Mapping[str, object]:
         """The documents that the key stands for."""
         return {"module": _module(self.variant, self.sources), **surroundings(self.toolchain)}
-
-
-def source_key_of(spec: Spec, target: str) -> str:
-    """The `source_key` of a spec's keys for a target (in the form of `str(Target)`); needs no compiler.
-
-    Raises:
-        UsageError: a source does not exist.
-    """
-    return _read(spec, target)[0]
 
 
 def toolchain_digest(toolchain: Toolchain) -> str:
@@ -136,11 +129,6 @@ def _module(variant: Variant, sources: tuple[FileState, ...]) -> dict[str, objec
         },
         "include folders": list(map(written, spec.extra_include_paths)),
     }
-
-
-def _read(spec: Spec, target: str) -> tuple[str, tuple[FileState, ...]]:
-    sources = tuple(_source(spec, path) for path in (*spec.cuda_files, *spec.cpp_files))
-    return module_digest(spec, target, sources), sources
 
 
 def _source(spec: Spec, path: str) -> FileState:

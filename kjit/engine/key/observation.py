@@ -7,13 +7,13 @@ is found by times (`Observation.changed_since`).
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kjit.engine.key.headers import LOCAL_INCLUDE, PACKAGES_INCLUDE, SEPARATOR, columns, watch
 from kjit.engine.key.include_names import definitions_in, names_in
@@ -60,16 +60,17 @@ class Observation:
             sought: the paths where the linker looks for libraries.
         """
         spec = key.variant.spec
-        read = _Read.of(files, key, toolchain)
+        sources = {state.path: _state(state.path) for state in key.sources}
+        headers, system = _by_owner(files, key, toolchain)
+        own = [*sources, *(path for path in headers if not _is_of_packages(path))]
+        texts = {path: _text(path) for path in own if path in sources or written(path) == path}
         flags = b"".join(definitions_in(words, dialect) for words, dialect in toolchain.given(spec))
-        names = names_in(read.texts, flags)
+        names = names_in(texts, flags)
 
         named = [*spec.extra_include_paths, str(kjit_include()), LOCAL_INCLUDE, *searched_folders(toolchain, spec)]
-        own = (path for path in (*read.sources, *read.headers) if not _is_of_packages(path))
-        searched = {*named, *map(os.path.dirname, own)}
-        headers = {**read.headers, **{path: _state(path) for path in others}}
-        roots = [written(path) for path in sorted(searched)]
-        looked_for = SEPARATOR.join(dict.fromkeys((*read.system, *(f"/{name}" for name in names.tested))))
+        headers |= {path: _state(path) for path in others}
+        roots = [written(path) for path in sorted({*named, *map(os.path.dirname, own)})]
+        looked_for = SEPARATOR.join(dict.fromkeys((*system, *(f"/{name}" for name in names.tested))))
         folders, present = watch(roots, map(written, headers), looked_for)
 
         places = [
@@ -78,7 +79,7 @@ class Observation:
             *(collapse_slashes(f"{each}/{name}") for folder, name in names.climbing for each in (folder, *named)),
         ]
         looked_at = {path: os.path.isfile(path) for path in places}
-        states = {**read.sources, **headers}
+        states = {**sources, **headers}
         for where in (*map(absolute, present), *looked_at):
             if not os.path.exists(where):
                 looked_at[where] = False  # a name, or a dangling link
@@ -112,7 +113,6 @@ class Observation:
         """
         changed = []
         moved: dict[str, bool] = {}
-        read = {os.path.basename(path) for path, state in self.states.items() if state.digest}
         for path, state in self.states.items():
             known = before.get(path)
             if state.size == _GONE:  # never recorded: it would be a miss each time
@@ -120,47 +120,31 @@ class Observation:
             elif known is None:
                 if state.ctime_ns >= start_ns or _has_moved(path, start_ns, moved):
                     changed.append(path)
-            elif not state.digest and known.inode == state.inode and os.path.basename(path) not in read:
-                pass  # not read, and without the name of a header: only the existence matters
             elif (known.ctime_ns, known.digest) != (state.ctime_ns, state.digest):
                 changed.append(path)
         return changed
 
 
-@dataclass(frozen=True)
-class _Read:
-    """The files in a compiler's list, by owner.
-
-    Attributes:
-        sources: the direct ones.
-        headers: the headers to compare.
-        system: the names of those that come with a compiler, a toolkit or tvm-ffi, each after a `/`.
-        texts: the contents of the op's files, which are not installed in the system's folders.
-    """
-
-    sources: Mapping[str, FileState]
-    headers: Mapping[str, FileState]
-    system: tuple[str, ...]
-    texts: Mapping[str, bytes]
-
-    @classmethod
-    def of(cls, files: Iterable[str], key: Key, toolchain: Toolchain) -> _Read:
-        system_folders = SystemFolders.of(key, toolchain)
-        sources = {state.path: _state(state.path) for state in key.sources}
-        headers: dict[str, FileState] = {}
-        system: dict[str, None] = {}
-        texts = {path: _text(path) for path in sources}
-        for path in dict.fromkeys(files):
-            normal = _normal(path)
-            if path in sources:
-                continue
-            if system_folders.have(normal):
-                system[system_folders.name_of(normal)] = None
-                continue
+def _by_owner(files: Iterable[str], key: Key, toolchain: Toolchain) -> tuple[dict[str, FileState], list[str]]:
+    """The headers in a compiler's list that are compared, and the names of those that come with a compiler, a toolkit
+    or tvm-ffi, each after a `/`."""
+    folders = SystemFolders.of(key, toolchain)
+    sources = {state.path for state in key.sources}
+    headers: dict[str, FileState] = {}
+    system: list[str] = []
+    for path in files:
+        real = f"{_real_folder(os.path.dirname(path))}/{os.path.basename(path)}"
+        if folders.have(real):
+            system.append(folders.name_of(real))
+        elif path not in sources:
             headers[path] = _state(path)
-            if written(path) == path and not _is_of_packages(normal):
-                texts[path] = _text(path)
-        return cls(sources, headers, tuple(system), texts)
+    return headers, system
+
+
+@lru_cache(maxsize=1024)
+def _real_folder(folder: str) -> str:
+    """A folder in a compiler's list, without `..` and links."""
+    return os.path.realpath(folder)
 
 
 @dataclass(frozen=True)
@@ -212,17 +196,6 @@ def _twins(headers: Mapping[str, FileState], candidates: Iterable[str]) -> dict[
 def _is_of_packages(path: str) -> bool:
     """Whether a header is installed in a folder that all compilers search last."""
     return path.startswith(f"{PACKAGES_INCLUDE[0]}/")
-
-
-def _normal(path: str) -> str:
-    """`path` with `..` resolved, except after a link."""
-    if ".." not in path.split("/"):
-        return path
-    normal = os.path.normpath(path)
-    with contextlib.suppress(OSError):  # removed since it was read; the comparison notices that
-        if not os.path.samefile(path, normal):
-            normal = os.path.realpath(path)
-    return normal
 
 
 def _text(path: str) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 
 from kjit.runtime.manifest import absolute, written
@@ -23,11 +22,6 @@ def collapse_slashes(path: str) -> str:
     return path.removesuffix("/.").rstrip("/") or path[:1]
 
 
-def has_any(folder: str, names: Iterable[str]) -> bool:
-    """Whether one of these files is in the folder."""
-    return any(os.path.exists(f"{folder}/{name}") for name in names)
-
-
 def projects_of(spec: Spec) -> tuple[str, ...]:
     """The folders of the projects of the sources and include folders of a spec, except kjit's own."""
     homes = (*map(os.path.dirname, (*spec.cuda_files, *spec.cpp_files)), *spec.extra_include_paths)
@@ -38,7 +32,7 @@ def projects_of(spec: Spec) -> tuple[str, ...]:
 def project_of(folder: str) -> str:
     """The nearest parent folder with one of `PROJECT_FILES`, else `folder` itself."""
     parent = folder
-    while not has_any(parent, PROJECT_FILES):
+    while not any(os.path.exists(f"{parent}/{name}") for name in PROJECT_FILES):
         above = os.path.dirname(parent)
         if above == parent:
             return folder

@@ -47,7 +47,7 @@ class SystemFolders(NamedTuple):
         covered = {str(tvm_ffi_include()), *_cuda_folders(toolchain), *_folders_of(toolchain.cxx)}
         named = [folder for folder in searched_folders(toolchain, spec) if folder not in covered]
         own = (*spec.extra_include_paths, *projects_of(spec), str(kjit_include()), *named)
-        return cls(*(tuple(f"{folder}/" for folder in folders) for folders in (own, covered)))
+        return cls(*(tuple({f"{os.path.realpath(folder)}/" for folder in folders}) for folders in (own, covered)))
 
     def have(self, path: str) -> bool:
         """Whether the header at `path` belongs to one of them."""

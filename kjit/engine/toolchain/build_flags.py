@@ -55,13 +55,7 @@ def cxx_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
 
 
 def sim_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
-    """The flags for a CUDA unit of `spec` that the C++ compiler compiles for the simulator.
-
-    Raises:
-        ValueError: this is a toolchain for another target.
-    """
-    if not toolchain.target.is_simulated:
-        raise ValueError(f"a toolchain for {toolchain.target} is not one for the simulator")
+    """The flags for a CUDA unit of `spec` that the C++ compiler compiles for the simulator."""
     # Debug information, for source lines in debuggers and checks; addr2line reads version 4 better than 5.
     # Contraction of products and sums, as on a GPU. As on a GPU, a vector at a misaligned address is an error of the
     # launch, not a crash; so are variables that exceed a thread's stack, whose pages are touched in order.
@@ -110,14 +104,7 @@ def simulator_flags(toolchain: Toolchain) -> list[str]:
 
 
 def nvcc_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
-    """The flags for a CUDA unit of `spec`.
-
-    Raises:
-        ValueError: this is a toolchain for the CPU.
-    """
-    arch = toolchain.target.arch
-    if arch is None:
-        raise ValueError("a toolchain for the CPU has no nvcc")
+    """The flags for a CUDA unit of `spec`."""
     return [
         "-std=c++20",
         "-O3",
@@ -125,7 +112,7 @@ def nvcc_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
         "-ccbin",
         str(toolchain.cxx.path),
         *(f"-gencode=arch=compute_{each.digits},code=sm_{each.digits}" for each in toolchain.target.archs),
-        f"-DKJIT_CUDA_ARCH={arch.number}",
+        f"-DKJIT_CUDA_ARCH={toolchain.target.archs[0].number}",
         "-DKJIT_PRECOMPILED",
         "-Xcompiler",
         ",".join(["-fPIC", "-fvisibility=hidden", *toolchain.cxx.traits.names_as_written]),
@@ -140,11 +127,7 @@ def nvcc_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
 
 
 def host_half_flags(toolchain: Toolchain, spec: Spec) -> list[str]:
-    """The flags for preprocessing and compiling the host half of a CUDA unit of `spec`.
-
-    Raises:
-        ValueError: the toolchain has no NVRTC.
-    """
+    """The flags for preprocessing and compiling the host half of a CUDA unit of `spec`."""
     quiet = ["-Wno-attributes", "-Wno-unknown-pragmas", "-Wno-psabi", *_changed_meaning(toolchain)]
     return [*quiet, *_of_both_halves(toolchain, spec)]
 
@@ -160,11 +143,7 @@ def _changed_meaning(toolchain: Toolchain) -> list[str]:
 
 
 def device_half_flags(toolchain: Toolchain, spec: Spec, arch: CudaArch) -> list[str]:
-    """The C++ compiler's flags for preprocessing the device half of a CUDA unit of `spec` for `arch`.
-
-    Raises:
-        ValueError: the toolchain has no NVRTC.
-    """
+    """The C++ compiler's flags for preprocessing the device half of a CUDA unit of `spec` for `arch`."""
     macros = [f"-D__CUDA_ARCH__={arch.number}", "-DCUDA_DOUBLE_MATH_FUNCTIONS"]
     if arch.suffix == "a":
         macros += [f"-D__CUDA_ARCH_FEAT_SM{arch.digits[:-1]}_ALL", f"-D__CUDA_ARCH_SPECIFIC__={arch.number}"]
@@ -245,8 +224,6 @@ def _flags_for_cpu(toolchain: Toolchain) -> list[str]:
 
 def _of_both_halves(toolchain: Toolchain, spec: Spec) -> list[str]:
     """The flags with which nvcc has the C++ compiler preprocess a unit of `spec`, for the host and for a device."""
-    if toolchain.nvrtc is None or toolchain.target.arch is None:
-        raise ValueError(f"a toolchain for {toolchain.target} without NVRTC")
     own = [*spec.extra_cuda_cflags, *toolchain.flags_from_environment()]
     major, minor, build = toolchain.cuda_release
     return [
@@ -259,7 +236,7 @@ def _of_both_halves(toolchain: Toolchain, spec: Spec) -> list[str]:
         f"-D__CUDA_API_VER_MINOR__={minor}",
         f"-D__CUDA_ARCH_LIST__={','.join(str(arch.number) for arch in toolchain.target.archs)}",
         *("-D__NVCC_DIAG_PRAGMA_SUPPORT__=1", "-D__CUDACC_DEVICE_ATOMIC_BUILTINS__=1"),
-        f"-DKJIT_CUDA_ARCH={toolchain.target.arch.number}",
+        f"-DKJIT_CUDA_ARCH={toolchain.target.archs[0].number}",
         "-DKJIT_PRECOMPILED",
         *(f"-D{macro}" for macro in macros_of_nvcc(own)),
         *for_host_compiler(own),

@@ -4,7 +4,7 @@ A compiler is run for its version and capabilities only if its file is new (memo
 artifact is its path, size and time, and those of the programs that it runs: the compiler proper, the assembler, the
 linker. The file of a compiler cache (ccache) does not identify the compiler that it calls, so that compiler is used
 directly. Nor does a script, but that is used, because its flags have a purpose: the commands that it would run are part
-of the key, and each process asks for them.
+of the key. Each process asks for them, unless the script only passes on its arguments (`exec g++ -DX "$@"`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Compiler:
         features: for a C++ compiler, `native` (accepts `-march=native`) and `openmp`; for nvcc, its architectures, such
             as `90`.
         parts: the programs that a C++ compiler runs.
-        plan: for a script, a hash of the commands that it would run; it may run others the next time.
+        plan: for a script, a hash of the commands that it would run.
+        may_change: whether it is a script that may run other commands the next time.
         variables: for a script, the variables in it, with their values.
     """
 
@@ -58,6 +59,7 @@ class Compiler:
     features: tuple[str, ...]
     parts: tuple[Stamp, ...] = ()
     plan: str = ""
+    may_change: bool = False
     variables: tuple[tuple[str, str | None], ...] = ()
 
     @property
@@ -193,8 +195,11 @@ def inspect(path: Path, *families: str) -> Compiler:
     memo = open_memo()
     script = b"" if families else script_of(path)
 
+    behind = _programs_behind(script)
+    started = f" {list(_stamps_of(behind))}" if behind else ""
+
     def recall(question: str, answer: Callable[[], list[str]]) -> list[str]:
-        return answer() if script else memo.recall(seen, question, answer)
+        return answer() if behind is None else memo.recall(seen, f"{question}{started}", answer)
 
     text = recall("version", lambda: [ask([str(path), "--version"]).strip()])[0]
     family, version = _read_version(path, families or _CXX_FAMILIES, text)
@@ -213,7 +218,8 @@ def inspect(path: Path, *families: str) -> Compiler:
     features = memo.recall(seen, f"features {plan}".rstrip(), lambda: traits.features(path))
     names = sorted({os.fsdecode(name) for name in _VARIABLE.findall(script)})
     values = tuple((name, os.environ.get(name)) for name in names)
-    return Compiler(path, family, version, text, *seen[1:], tuple(features), _stamps_of(programs), plan, values)
+    parts = _stamps_of([*programs, *(behind or ())])
+    return Compiler(path, family, version, text, *seen[1:], tuple(features), parts, plan, behind is None, values)
 
 
 _VARIABLE = re.compile(rb"\$\{?([A-Za-z_]\w*)")
@@ -227,6 +233,21 @@ def script_of(path: Path) -> bytes:
         if (head := file.read(2)) == b"#!":
             return head + file.read()
     return b""
+
+
+# A whole script that only passes on its arguments, without characters that a shell interprets.
+_PASSES_ON = re.compile(rb'(?:[ \t]*(?:#[^\n]*)?\n)*(?:exec )?(?P<words>[\w./=+,:%-]+(?: [\w./=+,:%-]+)*) "\$@"\s*')
+
+
+def _programs_behind(script: bytes) -> list[str] | None:
+    """The programs that a script starts, if it only passes on its arguments to programs; None if it may do more."""
+    if not script:
+        return []
+    match = _PASSES_ON.fullmatch(script)
+    if match is None or os.environ.get("BASH_ENV"):  # a shell reads the file of that name first
+        return None
+    programs = list(filter(None, map(probes.which, match["words"].decode().split(" "))))
+    return None if not programs or any(map(script_of, map(Path, programs))) else programs
 
 
 def _commands_of(path: Path) -> list[str]:

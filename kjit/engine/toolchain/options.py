@@ -10,8 +10,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
-Dialect = Literal["c++", "nvcc"]
-"""The program that reads the flags: g++ or clang, compiling or linking, or nvcc."""
+Dialect = str
+"""The program that reads the flags, a name in `OPTIONS`: g++ or clang, compiling or linking, or nvcc."""
+
+PLAIN_FOR_CXX = re.compile(r'[^"\n]+')
+"""The paths that g++ and clang accept: C++ cannot escape a quote in the name of an include."""
+
+PLAIN_FOR_NVCC = re.compile(r"[\w./+-]+")
+"""The paths that nvcc accepts, and writes unchanged in its list of dependencies."""
 
 Meaning = Literal[
     "headers",  # a folder to search for headers

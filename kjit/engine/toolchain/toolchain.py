@@ -73,7 +73,7 @@ class Toolchain:
     def probes(self) -> tuple[Probe, ...] | None:
         """The queries of the file system, with answers, that found this; None if it depends on more than the file
         system, or the environment has changed since."""
-        if self.cxx.plan:
+        if self.cxx.may_change or self.cxx.variables:
             return None
         toolchain, _, taken = _discover(self.target, tuple(map(os.environ.get, variables(self.target.kind))))
         return taken if toolchain is self else None

@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from kjit import env
-from kjit.engine.compile.quoting import PLAIN_FOR_CXX, PLAIN_FOR_NVCC
-from kjit.engine.compile.steps import Build, Step, Unit
 from kjit.engine.toolchain import build_flags
 from kjit.engine.toolchain.cuda import INSTALL_CUDA, CudaHeaders, CudaToolkit
 from kjit.engine.toolchain.memo import Stamp
 from kjit.engine.toolchain.nvrtc import WRAPPED, Nvrtc
-from kjit.engine.toolchain.options import Dialect, parse
+from kjit.engine.toolchain.options import PLAIN_FOR_CXX, PLAIN_FOR_NVCC, Dialect, parse
 from kjit.spec import NVCC_FLAGS, SIDES, Side, Spec
 
 if TYPE_CHECKING:
+    from kjit.engine.compile.steps import Build, Step, Unit
     from kjit.engine.toolchain.toolchain import Toolchain
 
 _FIRST_ERROR = re.compile(r"^(?P<file>[^\s:(]+)[:(]\d+\)?(?::\d+)?: (?:catastrophic )?error", re.MULTILINE)
@@ -77,11 +76,10 @@ class UnitCompiler:
         """Everything besides the C++ compiler that can change its output, as JSON."""
         return {}
 
-    def explain(self, log: str, toolchain: Toolchain) -> str | None:
-        """A hint for a failed build, if its output is about something that this compiler comes without."""
-        from kjit.engine.toolchain.packages import hint  # only a failed build needs it
-
-        return hint(log, toolchain)
+    def explain(self, log: str) -> str | None:
+        """A hint for a failed build that is about this compiler, by the output; None for others."""
+        del log
+        return None
 
     @property
     def stamps(self) -> tuple[Stamp, ...]:
@@ -193,16 +191,16 @@ class NvrtcUnits(NvccUnits):
     def identity(self) -> dict[str, object]:
         return super().identity() | {"NVRTC": self.nvrtc.identity()}
 
-    def explain(self, log: str, toolchain: Toolchain) -> str | None:
+    def explain(self, log: str) -> str | None:
         first = _FIRST_ERROR.search(log)
         if first is not None and first["file"].startswith("/usr/"):
             name = os.path.basename(first["file"])
             return f"NVRTC does not take {name}, which is for host code, and nvcc does: {self.use_nvcc}"
-        return super().explain(log, toolchain)
+        return None
 
     @property
     def use_nvcc(self) -> str:
-        """How to compile with nvcc what NVRTC does not take, as a hint."""
+        """A hint about compiling with nvcc what NVRTC does not take."""
         return f"set {env.CUDA_COMPILER} to auto or nvcc" if self.toolkit.has_nvcc else INSTALL_CUDA
 
     @property
@@ -230,6 +228,7 @@ class SimulatedUnits(UnitCompiler):
     def steps(self, unit: Unit, build: Build) -> Iterator[Step]:
         from kjit import cpp_text
         from kjit.engine.compile.rewrite import rewrite  # no other build needs it
+        from kjit.engine.compile.steps import Step
 
         flags = build.links.flags(build_flags.sim_flags(build.toolchain, build.spec), self.plain)
         compiler = (str(build.toolchain.cxx.path), *flags)
@@ -269,6 +268,8 @@ def compile_step(unit: Unit, build: Build, compiler: Sequence[str]) -> Step:
     Args:
         compiler: the program and its options.
     """
+    from kjit.engine.compile.steps import Step  # a look-up does not need it
+
     output = f"{unit.name}.o"
     arguments = (*build.launcher, *compiler, "-MD", "-MF", f"{output}.d", "-c", unit.path, "-o", output)
     return Step(output, arguments, generated=unit.generated, reads=build.reads)

@@ -183,6 +183,12 @@ KJIT_IMPL void require_data(const DLTensor& tensor, Position at) {
 // kTVMFFIBigInt: an integer of more than 64 signed bits. tvm-ffi's headers before 0.1.16 do not define it.
 inline constexpr std::int32_t kBigInt = 78;
 
+/// The count of its 64-bit words, and the words: lowest first, the highest holds the sign.
+KJIT_IMPL const std::uint64_t* words_of(const TVMFFIAny& value) {
+  static_assert(sizeof(std::size_t) == sizeof(std::uint64_t));
+  return reinterpret_cast<const std::uint64_t*>(value.v_obj + 1);
+}
+
 KJIT_IMPL std::uint64_t integer_of(const TVMFFIAny& value, std::size_t bytes, bool is_signed, Position at) {
   static constexpr const char* kNames[2][4] = {
       {"an unsigned 8-bit integer", "an unsigned 16-bit integer", "an unsigned 32-bit integer",
@@ -190,11 +196,9 @@ KJIT_IMPL std::uint64_t integer_of(const TVMFFIAny& value, std::size_t bytes, bo
       {"an 8-bit integer", "a 16-bit integer", "a 32-bit integer", "a 64-bit integer"}};
   const char* name = kNames[is_signed ? 1 : 0][bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : 3];
   if (value.type_index == kBigInt) {
-    // The object is a header, a count of 64-bit words, and the words, lowest first; 2^63 to 2^64 - 1 take two.
-    const auto* count = reinterpret_cast<const std::size_t*>(value.v_obj + 1);
-    const auto* words = reinterpret_cast<const std::uint64_t*>(count + 1);
-    if (is_signed || bytes != 8 || *count != 2 || words[1] != 0) out_of_range(at, name, value);
-    return words[0];
+    const auto* words = words_of(value);  // 2^63 to 2^64 - 1 take two
+    if (is_signed || bytes != 8 || words[0] != 2 || words[2] != 0) out_of_range(at, name, value);
+    return words[1];
   }
   if (value.type_index == kTVMFFIBool) return value.v_int64 != 0 ? 1 : 0;
   if (value.type_index != kTVMFFIInt) wrong_type(at, "int", value);
@@ -208,11 +212,9 @@ KJIT_IMPL std::uint64_t integer_of(const TVMFFIAny& value, std::size_t bytes, bo
 
 /// An integer of more than 64 bits as a double.
 KJIT_IMPL double real_of_big(const TVMFFIAny& value) {
-  // A header, a count of 64-bit words, and the words, lowest first; the highest holds the sign.
-  const auto* count = reinterpret_cast<const std::size_t*>(value.v_obj + 1);
-  const auto* words = reinterpret_cast<const std::uint64_t*>(count + 1);
-  long double sum = static_cast<long double>(static_cast<std::int64_t>(words[*count - 1]));
-  for (std::size_t i = *count - 1; i > 0; --i) sum = sum * 0x1p64L + static_cast<long double>(words[i - 1]);
+  const auto* words = words_of(value);
+  long double sum = static_cast<long double>(static_cast<std::int64_t>(words[words[0]]));
+  for (std::size_t i = words[0] - 1; i > 0; --i) sum = sum * 0x1p64L + static_cast<long double>(words[i]);
   return static_cast<double>(sum);
 }
 

@@ -193,7 +193,10 @@ class Matching {
  public:
   Matching(TensorMatcher& matcher, const TensorView& view, Binding by) : matcher_(matcher), view_(view), by_(by) {}
 
-  bool matches() { return shape_matches() && strides_match() && dtype_matches() && device_matches() && data_matches(); }
+  bool matches() {
+    return shape_matches() && strides_match() && value_matches<DLDataType>(matcher_.dtype_, view_.dtype()) &&
+           value_matches<DLDevice>(matcher_.device_, view_.device()) && data_matches();
+  }
 
   [[noreturn]] KJIT_COLD void fail() const {
     Message message;
@@ -382,15 +385,10 @@ class Matching {
     return true;
   }
 
-  bool dtype_matches() {
-    if (matcher_.dtype_ == nullptr || matcher_.dtype_->accept(view_.dtype(), by_)) return true;
-    matcher_.dtype_->describe_mismatch(cause_, view_.dtype());
-    return false;
-  }
-
-  bool device_matches() {
-    if (matcher_.device_ == nullptr || matcher_.device_->accept(view_.device(), by_)) return true;
-    matcher_.device_->describe_mismatch(cause_, view_.device());
+  template <typename T>
+  bool value_matches(Symbol<T>* symbol, T value) {
+    if (symbol == nullptr || symbol->accept(value, by_)) return true;
+    symbol->describe_mismatch(cause_, value);
     return false;
   }
 

@@ -258,13 +258,11 @@ constexpr std::size_t dtype_bytes(DLDataType dtype) {
 
 namespace details {
 
-constexpr bool same_dtype(DLDataType a, DLDataType b);
-
-}  // namespace details
-
-constexpr bool details::same_dtype(DLDataType a, DLDataType b) {
+constexpr bool same_dtype(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
+
+}  // namespace details
 
 /// The result of `irange`: the integers from `begin` to `end`, `end` excluded; empty if `end` is not larger.
 template <std::integral T>

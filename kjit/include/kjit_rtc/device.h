@@ -1,4 +1,4 @@
-// The text before the device half of a CUDA unit that NVRTC compiles (kjit/engine/compile/device_half.py).
+// The text before the device half of a CUDA unit that NVRTC compiles (kjit/engine/compile/device_compiler.py).
 //
 // The half itself was preprocessed by the host C++ compiler, with nvcc's macros and the headers that nvcc reads:
 // nothing here is visible to an `#if` of the unit. NVRTC's front end is nvcc's, without its GNU mode. So this text

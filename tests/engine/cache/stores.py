@@ -14,6 +14,7 @@ from kjit.engine.toolchain.toolchain import Toolchain
 from kjit.spec import Spec, Target, Variant
 
 LIBRARY = b"\x7fELF and so on"
+BUILD = {"seconds": 1.5, "resources": [], "warnings": "", "commands": [], "compiler": "", "why_nvcc": ""}
 
 
 def key_of(spec: Spec) -> Key:
@@ -27,7 +28,7 @@ def publish(store: Store, key: Key, content: bytes = LIBRARY) -> Artifact:
     writable = store.writable()
     with writable.lock(key), writable.staging() as staging:
         (staging / "built.so").write_bytes(content)
-        return writable.publish(key, staging / "built.so", reads, {"seconds": 1.5}, staging)
+        return writable.publish(key, staging / "built.so", reads, BUILD, staging)
 
 
 def everything_in(folder: Path) -> dict[str, tuple[int, int, int]]:

@@ -34,7 +34,7 @@ from kjit.engine.builder import build
 from kjit.engine.cache.store import Store
 from kjit.spec import Spec, Target, Variant
 
-source, ranks, is_torchrun = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "torchrun"
+source, ranks = sys.argv[1], int(sys.argv[2])
 flocks = 0
 
 def watch(event, arguments):
@@ -50,9 +50,7 @@ def say(**words):
 gates = [os.pipe() for _ in range(ranks)]
 for rank in range(ranks):
     if os.fork() == 0:
-        if is_torchrun:
-            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
-            os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
         sys.addaudithook(watch)
         os.read(gates[rank][0], 1)
         state = build(Variant(Spec("answer", cpp_files=[source]), Target.cpu()), Store.open()).state
@@ -85,13 +83,13 @@ class Ranks:
 
 
 @pytest.fixture
-def start(answer_op: WriteOp, tmp_path: Path, cache_dir: Path) -> Iterator[Callable[[str], Ranks]]:
+def start(answer_op: WriteOp, tmp_path: Path, cache_dir: Path) -> Iterator[Callable[[], Ranks]]:
     del cache_dir
     spec = answer_op(tmp_path / "project")
     with contextlib.ExitStack() as stack:
 
-        def start(launcher: str = "") -> Ranks:
-            command = [sys.executable, "-c", _RANKS, spec.cpp_files[0], str(EIGHT), launcher]
+        def start() -> Ranks:
+            command = [sys.executable, "-c", _RANKS, spec.cpp_files[0], str(EIGHT)]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             return Ranks(stack.enter_context(process))
 
@@ -120,27 +118,26 @@ def compiles(tmp_path: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -
     return log
 
 
-@pytest.mark.parametrize("launcher", ["", "torchrun"])
-def test_eight_on_a_cold_cache_make_one_compile(start: Callable[[str], Ranks], compiles: Path, launcher: str) -> None:
-    ranks = start(launcher)
+def test_eight_on_a_cold_cache_make_one_compile(start: Callable[[], Ranks], compiles: Path) -> None:
+    ranks = start()
     ranks.go()
     states = [line["state"] for line in ranks.wait_for("state", EIGHT)]
     assert sorted(map(str, states)) == ["built", *["hit"] * (EIGHT - 1)]
     assert len(compiles.read_text().splitlines()) == 1
 
 
-def test_eight_on_a_warm_cache_take_no_lock(start: Callable[[str], Ranks], tmp_path: Path) -> None:
+def test_eight_on_a_warm_cache_take_no_lock(start: Callable[[], Ranks], tmp_path: Path) -> None:
     builder.build(Variant(Spec("answer", cpp_files=[tmp_path / "project" / "csrc" / "answer.cpp"]), CPU), Store.open())
-    ranks = start("torchrun")
+    ranks = start()
     ranks.go()
     assert [(line["state"], line["flocks"]) for line in ranks.wait_for("state", EIGHT)] == [("hit", 0)] * EIGHT
 
 
 def test_when_the_builder_is_killed_one_of_seven_that_wait_takes_over(
-    start: Callable[[str], Ranks], compiles: Path, tmp_path: Path
+    start: Callable[[], Ranks], compiles: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "block").touch()
-    ranks = start("torchrun")
+    ranks = start()
     ranks.go(0)
     builder = ranks.wait_for("locks", 1)[0]["pid"]
     assert isinstance(builder, int)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,14 +33,13 @@ def artifact(spec: Spec) -> Artifact:
     return publish(Store.open(), key_of(spec))
 
 
-def stale(project: Path, declared: Iterable[Spec] = ()) -> dict[str, str]:
+def stale(project: Path) -> dict[str, str]:
     """The stale ops with the reasons."""
-    return {entry.op: reason for entry, reason in find_stale(Store.open(), project, declared)}
+    return {entry.op: reason for entry, reason in find_stale(Store.open(), project)}
 
 
-def test_what_the_sources_of_today_would_hit_is_not_stale(artifact: Artifact, project: Path, spec: Spec) -> None:
+def test_what_the_sources_of_today_would_hit_is_not_stale(artifact: Artifact, project: Path) -> None:
     del artifact
-    assert stale(project, [spec]) == {}
     assert stale(project) == {}
 
 
@@ -48,7 +47,6 @@ def test_what_was_built_from_another_source_is(artifact: Artifact, project: Path
     del artifact
     Path(spec.cpp_files[0]).write_text("changed")
     assert stale(project) == {"answer": "csrc/answer.cpp changed"}
-    assert stale(project, [spec]) == {"answer": "its source, exports or flags have changed"}
     Path(spec.cpp_files[0]).unlink()
     assert stale(project) == {"answer": "csrc/answer.cpp is gone"}
 
@@ -56,34 +54,20 @@ def test_what_was_built_from_another_source_is(artifact: Artifact, project: Path
 def test_what_was_built_from_another_header_is(artifact: Artifact, project: Path, spec: Spec) -> None:
     del artifact
     Path(spec.cpp_files[0]).with_suffix(".h").write_text("changed")
-    assert stale(project, [spec]) == {"answer": "csrc/answer.h changed"}
+    assert stale(project) == {"answer": "csrc/answer.h changed"}
 
 
 def test_a_touched_header_is_no_reason_and_the_record_stays(artifact: Artifact, project: Path, spec: Spec) -> None:
     os.utime(Path(spec.cpp_files[0]).with_suffix(".h"), (1, 1))
     before = (artifact.folder / "record.jsonl").read_bytes()
-    assert stale(project, [spec]) == {}
+    assert stale(project) == {}
     assert (artifact.folder / "record.jsonl").read_bytes() == before
 
 
-def test_what_was_built_with_other_flags_is_where_the_variant_is_declared(
-    artifact: Artifact, project: Path, spec: Spec
-) -> None:
-    del artifact
-    other = Spec("answer", cpp_files=spec.cpp_files, extra_cflags=["-g"])
-    assert stale(project, [other]) == {"answer": "its source, exports or flags have changed"}
-    assert stale(project, [other, spec]) == {}
-
-
-def test_a_variant_that_is_not_declared_and_can_be_asked_for_is_not(project: Path, answer_op: WriteOp) -> None:
-    publish(Store.open(), key_of(answer_op(project, "answer", 42, "3")))
-    assert stale(project, [answer_op(project, "answer", 42, "1")]) == {}
-
-
 @pytest.mark.parametrize("package", ["kjit", "tvm-ffi"])
-def test_what_another_version_built_is(artifact: Artifact, project: Path, spec: Spec, package: str) -> None:
+def test_what_another_version_built_is(artifact: Artifact, project: Path, package: str) -> None:
     rewrite(artifact, 2, "inputs", "versions", package, value="0.0.1")
-    (reason,) = stale(project, [spec]).values()
+    (reason,) = stale(project).values()
     assert reason.startswith(f"{package} was 0.0.1 and is ")
 
 
@@ -108,15 +92,14 @@ class TestAnotherProject:
         rewrite(artifact, 2, "inputs", "versions", "kjit", value="0.0.1")
         here = tmp_path / "another"
         shutil.copytree(tmp_path / "project", here)
-        ours = Spec("answer", cpp_files=[here / "csrc" / "answer.cpp"])
-        assert stale(here, [ours]) == {}
+        assert stale(here) == {}
 
     def test_what_does_not_say_for_which_project_it_was_built_stays(
         self, artifact: Artifact, project: Path, spec: Spec
     ) -> None:
         rewrite(artifact, 0, "project", value="")
         Path(spec.cpp_files[0]).write_text("changed")
-        assert stale(project, [spec]) == {}
+        assert stale(project) == {}
 
     def test_what_a_record_of_another_format_is_about_is_not_known_and_stays(
         self, artifact: Artifact, project: Path

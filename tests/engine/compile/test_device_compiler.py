@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.compile import device_compiler
-from kjit.engine.compile.kernels_object import _sections, kernels_of
+from kjit.engine.compile.kernels_object import kernels_of, sections
 from kjit.engine.diagnostics.printed import parse_resources
 from kjit.engine.toolchain import build_flags
 from kjit.engine.toolchain.nvrtc import Nvrtc
@@ -39,7 +39,7 @@ def compile_half(nvrtc: Nvrtc, folder: Path, threads: int) -> tuple[str, bytes]:
 
 def code_of(cubin: bytes) -> list[bytes]:
     """The machine code of each kernel."""
-    code = [cubin[each[4] : each[4] + each[5]] for each in _sections(cubin) if each[1] == 1 and each[2] & 4]
+    code = [cubin[each.begin : each.end] for each in sections(cubin) if each.kind == 1 and each.flags & 4]
     assert len(code) == 2
     return sorted(code)
 

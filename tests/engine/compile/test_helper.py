@@ -85,13 +85,6 @@ def test_a_unit_is_the_same_with_precompiled_headers(nvrtc: Nvrtc, tmp_path: Pat
     ]
 
 
-def test_a_mistake_has_the_same_words(nvrtc: Nvrtc, tmp_path: Path) -> None:
-    words = command(nvrtc, tmp_path, UNIT.replace("function_7(1)", "nothing(1)"))
-    variables = start_helper.variables(nvrtc)
-    assert run(words, tmp_path, variables) == run(words, tmp_path, {})
-    assert "op.cu(2): error" in run(words, tmp_path, variables)[1]
-
-
 def test_a_process_has_one_helper_which_works_where_and_as_its_command_would(tmp_path: Path) -> None:
     words = [*command_of("kernels_object"), "g++", "no.o", "no.s", ""]
     variables = start_helper.variables(NONE)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kjit.engine.compile import host_compiler, precompiled
-from kjit.engine.compile.precompiled import find, own_code
+from kjit.engine.compile.precompiled import find
 from kjit.engine.toolchain.compilers import find_cxx
 from kjit.errors import ToolchainError
 
@@ -74,36 +74,6 @@ def compile_unit(folder: Path, flags: tuple[str, ...], unit: str) -> tuple[int, 
 
 def machine_code(path: Path) -> bytes:
     return subprocess.run(["objdump", "-dr", "--no-show-raw-insn", path], capture_output=True, check=True).stdout
-
-
-def test_an_ops_own_code_begins_after_all_headers_before_it() -> None:
-    place = own_code(UNIT)
-    assert UNIT[place:].startswith('# 2 "/op/op.cuh" 2\n\nint answer')
-    assert own_code("int x;\n") == 0
-
-
-def test_a_macro_in_a_header_or_ahead_of_own_code_ends_no_header() -> None:
-    """Of what a macro becomes, line markers have other flags than the file around it."""
-    unit = """# 0 "op.cu"
-# 0 "<built-in>"
-# 1 "/cuda/include/cuda_runtime.h" 1 3
-int min(int, int);
-# 0 "<command-line>" 2
-# 1 "op.cu"
-# 1 "/lib/header.h" 1 3
-static_assert(
-# 5 "/lib/header.h"
-900
-# 5 "/lib/header.h" 3
-> 800);
-# 2 "op.cu" 2
-
-# 3 "op.cu" 3
-static_assert(
-# 3 "op.cu"
-5 > 4);
-"""
-    assert unit[own_code(unit) :].startswith('# 3 "op.cu" 3\nstatic_assert(\n# 3')
 
 
 def test_machine_code_is_the_same_with_precompiled_headers(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def bytes_of(text: str) -> str:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("joined", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_the_value_of_a_macro_arrives_at_nvcc_as_it_is_written_and_nothing_is_run(tmp_path: Path, joined: bool) -> None:
     run = tmp_path / "run"
     checks, flags = ["#define TWO(a, b) a b"], []

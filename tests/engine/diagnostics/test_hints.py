@@ -91,6 +91,23 @@ def test_a_header_of_torch_is_not_looked_for(header: str) -> None:
     assert "extra_include_paths" in str(hint(f"my{header}: No such file or directory"))
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("curand_kernel.h: No such file or directory", "<curand_kernel.h> is not in the CUDA that kjit found"),
+        ("'nvtx3/nvToolsExt.h' file not found", "`pip install nvidia-cublas`"),
+        ('cannot open source file "cublas_v2.h"', "`#if !KJIT_SIM`"),
+        ("linker: cannot find -lcufft: No such file or directory", "cufft is not in the CUDA that kjit found"),
+        ("library not found: nvrtc", "nvrtc is not in the CUDA that kjit found"),
+        ("linker: cannot find -lcuda: No such file or directory", "cudaGetDriverEntryPointByVersion"),
+        ("linker: cannot find -lcudamine: No such file or directory", "correct its name"),
+        ("mycublas.h: No such file or directory", "extra_include_paths"),
+    ],
+)
+def test_a_library_of_cuda_is_a_package_of_its_own(text: str, meant: str) -> None:
+    assert meant in str(hint(text))
+
+
 def test_kjits_host_without_its_namespace_is_known() -> None:
     code = "host::RuntimeCheck(x.ndim() == 2);"
     for text in (

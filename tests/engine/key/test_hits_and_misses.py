@@ -1,18 +1,7 @@
 """All rules about hits and misses, on the whole path: key, look-up, compile, loaded module.
 
-`road.ask()` says what a program would see: whether the module had to be built, and what it answers. What must be a hit:
-
-    a touched file · a reverted edit · a moved checkout · a second clone · a restored backup · a container layer
-    a link to the project · a restored cache · variables that compilers do not read
-
-What must be a miss, and answer what the sources say now:
-
-    an edited source or header, whatever dates it bears · a new header that comes before another · a file that
-    `__has_include` asks for · a link turned elsewhere · a changed static library or file of options · other flags,
-    arguments, exports · another compiler, architecture, host compiler for nvcc · variables that compilers read
-    an edit while the compiler runs, a compiler exchanged while it runs
-
-How these keys and records work in detail is in test_key.py and test_recorded_headers.py.
+`road.ask()` says what a program would see: whether the module had to be built, and what it answers. How these keys and
+records work in detail is in test_key.py and test_recorded_headers.py; tools/oracle.py tries edits at random.
 """
 
 from __future__ import annotations
@@ -135,21 +124,8 @@ class TestFilesThatDidNotChange:
         road.header.write_text(answer(43))
         assert road.ask() == (HIT, 43)
 
-    def test_a_reverted_edit_of_the_source_is_a_hit(self, road: Road) -> None:
-        text = road.source.read_text()
-        road.source.write_text(text.replace("= ANSWER", "= ANSWER + 1"))
-        assert road.ask() == (BUILT, 43)
-        road.source.write_text(text)
-        assert road.ask() == (HIT, 42)
-
 
 class TestOtherPlaces:
-    def test_a_project_at_another_place_is_another_until_it_is_back(self, road: Road, tmp_path: Path) -> None:
-        road.project.rename(tmp_path / "moved")
-        assert road.ask(tmp_path / "moved") == (BUILT, 42)
-        (tmp_path / "moved").rename(road.project)
-        assert road.ask() == (HIT, 42)
-
     def test_container_layers_whose_files_have_one_date_are_compared_by_content(
         self, road: Road, tmp_path: Path
     ) -> None:
@@ -196,18 +172,6 @@ class TestEdits:
 
 
 class TestNewFiles:
-    def test_a_header_that_newly_comes_before_another_is_a_miss_until_it_goes(self, road: Road) -> None:
-        first, second = road.project / "first", road.project / "second"
-        for folder in (first, second):
-            folder.mkdir()
-        road.header.rename(second / "answer.h")
-        folders = [first, second]
-        assert road.ask(extra_include_paths=folders) == (BUILT, 42)
-        (first / "answer.h").write_text(answer(43))
-        assert road.ask(extra_include_paths=folders) == (BUILT, 43)
-        (first / "answer.h").unlink()
-        assert road.ask(extra_include_paths=folders) == (HIT, 42)
-
     def test_a_header_that_newly_comes_before_one_of_the_system_is_a_miss(
         self, road: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -216,12 +180,6 @@ class TestNewFiles:
         road.header.write_text(f"#include <stdint.h>\n#ifndef ANSWER\n{answer(42)}#endif\n")
         assert road.ask() == (BUILT, 42)
         (tmp_path / "more" / "stdint.h").write_text(f"{answer(43)}#include_next <stdint.h>\n")
-        assert road.ask() == (BUILT, 43)
-
-    def test_a_file_that_has_include_asks_for_is_a_miss_when_it_appears(self, road: Road) -> None:
-        road.header.write_text(f'#if __has_include("tuned.h")\n#include "tuned.h"\n#else\n{answer(42)}#endif\n')
-        assert road.ask() == (BUILT, 42)
-        road.header.with_name("tuned.h").write_text(answer(43))
         assert road.ask() == (BUILT, 43)
 
     def test_a_precompiled_header_that_newly_comes_before_a_header_is_a_miss(self, road: Road) -> None:
@@ -240,7 +198,7 @@ class TestEachWayToAHeader:
 
     @pytest.mark.parametrize(
         "way",
-        ["macro", "through a link", "CPATH", "nested @file", "-include", "-DPATH", "-iprefix", "CXX", "linker script"],
+        ["macro", "through a link", "CPATH", "nested @file", "-include", "-DPATH", "-iprefix", "CXX"],
     )
     def test_an_edit_is_noticed(
         self,
@@ -281,19 +239,11 @@ class TestEachWayToAHeader:
             monkeypatch.setenv("CXX", str(script))
         if way in ("macro", "-DPATH"):
             include(unbuilt, "PLACE")
-        if way == "linker script":
-            include(unbuilt, "<stdint.h>")
-            make_library(unbuilt, folder / "more.a", 42)
-            (tmp_path / "libmore.a").write_text(f'INPUT("{folder}/more.a")\n')
-            parts = {"extra_ldflags": [f"-L{tmp_path}", "-lmore"]}
         assert [unbuilt.ask(**parts) for _ in range(2)] == [(BUILT, 42), (HIT, 42)]
-        if way == "linker script":
-            make_library(unbuilt, folder / "more.a", 43)
-        else:
-            header.write_text(answer(43))
+        header.write_text(answer(43))
         assert unbuilt.ask(**parts) == (BUILT, 43)
 
-    @pytest.mark.parametrize("name", ["x\\y.h", "x\\ y.h", "#x.h", "c:d.h", "$x.h", "it's.h"])
+    @pytest.mark.parametrize("name", ["x\\ y.h", "#c:d.h", "$it's.h"])
     def test_a_header_may_be_called_whatever_an_include_can_say(self, unbuilt: Road, name: str) -> None:
         include(unbuilt, f'"{name}"')
         header = unbuilt.header.rename(unbuilt.header.with_name(name))
@@ -336,21 +286,6 @@ class TestLinks:
 
 
 class TestOtherInputs:
-    @pytest.mark.parametrize(
-        "change",
-        [
-            {"args": ("fp16_t",)},
-            {"cpp_wrappers": [("answer2", "answer<int>")]},
-            {"extra_cflags": ["-g"]},
-            {"extra_cuda_cflags": ["-lineinfo"]},
-            {"extra_ldflags": ["-lm"]},
-            {"extra_include_paths": ["/opt/include"]},
-        ],
-        ids=lambda change: next(iter(change)),
-    )
-    def test_each_part_of_a_spec_makes_another_key(self, unbuilt: Road, change: dict[str, Any]) -> None:
-        assert unbuilt.key(**change) != unbuilt.key()
-
     def test_a_changed_static_library_is_a_miss(self, road: Road) -> None:
         folder = road.project / "lib"
         make_library(road, folder / "libmore.a", 42)
@@ -381,10 +316,6 @@ class TestOtherInputs:
         assert road.ask(extra_ldflags=flags) == (BUILT, 43)
         shutil.rmtree(first)
         assert road.ask(extra_ldflags=flags) == (HIT, 42)
-
-    def test_an_op_that_is_optimised_when_it_is_linked_is_a_hit(self, road: Road) -> None:
-        flags = {"extra_cflags": ["-flto"], "extra_ldflags": ["-flto"]}
-        assert [road.ask(**flags) for _ in range(2)] == [(BUILT, 42), (HIT, 42)]
 
     @pytest.mark.nvcc
     def test_a_changed_file_of_options_that_a_variable_names_for_nvcc_is_a_miss(
@@ -517,11 +448,6 @@ class TestCompilers:
         assert road.ask() == (BUILT, 44)
         monkeypatch.delenv("HOW_MUCH_MORE")
         assert road.ask() == (HIT, 43)
-
-    @pytest.mark.nvcc
-    def test_another_architecture_makes_another_key(self, tmp_path: Path) -> None:
-        keys = {cuda_key(tmp_path, arch)[0].key1 for arch in ("8.0", "9.0", "9.0a")}
-        assert len(keys) == 3
 
     @pytest.mark.nvcc
     @pytest.mark.parametrize("field", ["path", "size", "mtime_ns", "version_text"])

@@ -44,6 +44,7 @@ def test_a_name_of_a_flag_counts(flag: str) -> None:
     [
         "#ifdef __has_include\n#endif",
         "#if defined(__has_include) && defined __has_include_next",
+        "#include <vector>\n#define THEIR_HAS_INCLUDE(x) __has_include(x)\n#if THEIR_HAS_INCLUDE(<late.h>)",
         '#include <vector>\n#if __has_include("late.h")',
     ],
 )

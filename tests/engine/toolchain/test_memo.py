@@ -38,6 +38,25 @@ class TestMemo:
         inspect(program)
         assert [call.split()[0] for call in calls(program)[before:]] == ["--version", "-###", "-print-prog-name=ld"]
 
+    @pytest.mark.parametrize(
+        ("line", "asked"),
+        [('exec {} "$@"', 0), ('{} "$@"', 0), ('exec {} $FLAGS "$@"', 3), ('. /etc/profile; exec {} "$@"', 3)],
+    )
+    def test_a_script_that_only_passes_on_its_arguments_is_asked_when_its_program_has_changed(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, asked: int
+    ) -> None:
+        real, script = write_gcc(tmp_path / "real"), tmp_path / "c++"
+        script.write_text(f"#!/bin/sh\n# our flags\n{line.format(real)}\n")
+        script.chmod(0o755)
+        read = compilers.script_of
+        monkeypatch.setattr(compilers, "script_of", lambda path: b"" if path == real else read(path))
+        assert inspect(script).version == (12, 2)
+        before = len(calls(real))
+        assert inspect(script).may_change is (asked > 0)
+        assert len(calls(real)) == before + asked
+        write_gcc(real, "13.10.0")
+        assert inspect(script).version == (13, 10)
+
     def test_a_replaced_compiler_is_asked_again(self, tmp_path: Path) -> None:
         program = write_gcc(tmp_path / "c++")
         assert inspect(program).version == (12, 2)

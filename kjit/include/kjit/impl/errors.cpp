@@ -13,44 +13,30 @@ namespace kjit::ffi_details {
 
 /// The type of a value, in Python's terms.
 KJIT_IMPL const char* python_type_name(const TVMFFIAny& value) {
-  switch (value.type_index) {
-    case kTVMFFINone:
-      return "None";
-    case kTVMFFIInt:
-    case kBigInt:
-      return "int";
-    case kTVMFFIBool:
-      return "bool";
-    case kTVMFFIFloat:
-      return "float";
-    case kTVMFFIOpaquePtr:
-      return "a raw pointer";
-    case kTVMFFIDataType:
-      return "a dtype";
-    case kTVMFFIDevice:
-      return "a device";
-    case kTVMFFIDLTensorPtr:
-    case kTVMFFITensor:
-      return "a tensor";
-    case kTVMFFIRawStr:
-    case kTVMFFISmallStr:
-    case kTVMFFIStr:
-      return "str";
-    case kTVMFFIByteArrayPtr:
-    case kTVMFFISmallBytes:
-    case kTVMFFIBytes:
-      return "bytes";
-    case kTVMFFIFunction:
-      return "a function";
-    case kTVMFFIArray:
-    case kTVMFFIList:
-      return "a list or tuple";
-    case kTVMFFIMap:
-    case kTVMFFIDict:
-      return "dict";
-    default:
-      return "another object";
+  static constexpr struct {
+    const char* name;
+    std::int32_t types[3];  // None is 0, as are those that are left out, and comes first
+  } kNames[] = {
+      {"None", {kTVMFFINone}},
+      {"int", {kTVMFFIInt, kBigInt}},
+      {"bool", {kTVMFFIBool}},
+      {"float", {kTVMFFIFloat}},
+      {"a raw pointer", {kTVMFFIOpaquePtr}},
+      {"a dtype", {kTVMFFIDataType}},
+      {"a device", {kTVMFFIDevice}},
+      {"a tensor", {kTVMFFIDLTensorPtr, kTVMFFITensor}},
+      {"str", {kTVMFFIRawStr, kTVMFFISmallStr, kTVMFFIStr}},
+      {"bytes", {kTVMFFIByteArrayPtr, kTVMFFISmallBytes, kTVMFFIBytes}},
+      {"a function", {kTVMFFIFunction}},
+      {"a list or tuple", {kTVMFFIArray, kTVMFFIList}},
+      {"dict", {kTVMFFIMap, kTVMFFIDict}},
+  };
+  for (const auto& each : kNames) {
+    for (const std::int32_t type : each.types) {
+      if (type == value.type_index) return each.name;
+    }
   }
+  return "another object";
 }
 
 KJIT_IMPL bool is_word(char c) {
@@ -281,11 +267,8 @@ KJIT_IMPL std::size_t utf8_size(const char* text, std::size_t size) {
   const auto byte = [&](std::size_t i) -> unsigned { return i < size ? static_cast<unsigned char>(text[i]) : 0; };
   const unsigned first = byte(0);
   if (first < 0x80) return first == 0 ? 0 : 1;
-  const std::size_t length = first >= 0xC2 && first < 0xE0   ? 2
-                             : first >= 0xE0 && first < 0xF0 ? 3
-                             : first < 0xF5                  ? 4
-                                                             : 0;
-  if (length < 2 || (length == 4 && first < 0xF0)) return 0;
+  if (first < 0xC2 || first > 0xF4) return 0;
+  const std::size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
@@ -359,15 +342,15 @@ KJIT_IMPL int raise_current_exception() noexcept {
     }
     std::free(repaired_text);
   };
+  const auto raise_panic = [&](const PanicError& error) { raise(error.kind(), error.what(), error.size()); };
   try {
     throw;
   } catch (const PanicError& error) {
-    raise(error.kind(), error.what(), error.size());
+    raise_panic(error);
   } catch (const std::exception& error) {
     const StringView text = error.what();
     if (text.empty()) {
-      const PanicError described = described_in_flight();
-      raise(described.kind(), described.what(), described.size());
+      raise_panic(described_in_flight());
     } else {
       raise("RuntimeError", text.data(), text.size());
     }
@@ -375,8 +358,7 @@ KJIT_IMPL int raise_current_exception() noexcept {
     const StringView text = thrown == nullptr ? "a null pointer to text was thrown" : thrown;
     raise("RuntimeError", text.data(), text.size());
   } catch (...) {
-    const PanicError described = described_in_flight();
-    raise(described.kind(), described.what(), described.size());
+    raise_panic(described_in_flight());
   }
   return -1;
 }
