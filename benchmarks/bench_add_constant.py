@@ -27,7 +27,7 @@ def shape_for(size: int) -> tuple[int, ...]:
 
 def bytes_moved(size: int, dtype: torch.dtype, **_: object) -> int:
     """The bytes that one call reads and writes."""
-    return TEST.TestAddConstant.bytes_moved(shape_for(size), dtype)
+    return int(TEST.TestAddConstant.bytes_moved(shape_for(size), dtype))
 
 
 def measure(

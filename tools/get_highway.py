@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from kjit.errors import ToolchainError
-from kjit.runtime.highway import HEADER, find_highway
+from kjit.runtime.highway import HEADER, find_highway, highway_version
 
 PACKAGE = "libhwy-dev"
 
@@ -43,7 +43,7 @@ def _fetch() -> str:
         include = Path(sys.prefix) / "include"
         include.mkdir(exist_ok=True)
         shutil.copytree(Path(folder) / "unpacked" / "usr" / "include" / "hwy", include / "hwy", dirs_exist_ok=True)
-    return f"{find_highway().version} is in {include}"
+    return f"{highway_version(find_highway())} is in {include}"
 
 
 if __name__ == "__main__":

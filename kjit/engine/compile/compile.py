@@ -116,7 +116,7 @@ def compile_variant(
     """
     started = time.perf_counter()
     arguments = (staging, verbose, cancel, on_refusal, jobs)
-    reason = two_halves.why_nvcc(toolchain) if "cuda" in variant.spec.kinds else ""
+    reason = two_halves.why_nvcc(variant.spec, toolchain) if "cuda" in variant.spec.kinds else ""
     if not reason:
         try:
             built = _compile(variant, toolchain, *arguments)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kjit.cpp_text import PROSE, pieces
 
@@ -27,6 +27,8 @@ FOREIGN = "it includes <{}>, which is neither kjit's nor CUDA's, nor a header kn
 
 ONLY_NVCC = "for nvcc: "
 """The beginning of the reason for which the programs of a build refuse a unit."""
+
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*(?:<([^>\n]+)>|"([^"\n]+)")', re.MULTILINE)
 
 # Keywords and builtins of GCC that NVRTC does not have, or answers differently.
 _OF_GCC = (
@@ -70,6 +72,35 @@ _LACKING = tuple(
         (r"\bcase\b[^:;{}\n]*\.\.\.", "NVRTC does not know GCC's ranges of cases"),
     )
 )
+
+
+def foreign_in(paths: Iterable[str], folders: Sequence[str], search: Sequence[str]) -> str:
+    """The first header named by sources, or by headers of their project, with which a unit is not of kjit's own kind;
+    empty if there is none.
+
+    Args:
+        folders: the folders of kjit's and CUDA's headers.
+        search: the folders of the op's own headers.
+    """
+    waiting, seen = list(paths), set(paths)
+    while waiting:
+        path = waiting.pop()
+        try:
+            with open(path, "rb") as file:
+                found = _INCLUDE.findall(file.read())
+        except OSError:
+            continue  # the preprocessor reports it
+        for angled, quoted in found:
+            name = os.fsdecode(angled or quoted)
+            places = [*([os.path.dirname(path)] if quoted else []), *search]
+            own = next(filter(os.path.isfile, (os.path.join(place, name) for place in places)), None)
+            if own is None:
+                if name not in HEADERS and not any(os.path.isfile(os.path.join(folder, name)) for folder in folders):
+                    return name
+            elif own not in seen:
+                seen.add(own)
+                waiting.append(own)
+    return ""
 
 
 def foreign(unit: str, folders: Sequence[str]) -> str:

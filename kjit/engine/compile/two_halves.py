@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from kjit.engine.compile import kind
 from kjit.engine.compile.kind import ONLY_NVCC
 from kjit.engine.compile.quoting import PLAIN_FOR_CXX
 from kjit.engine.compile.steps import Build, Step, Unit
@@ -17,6 +18,7 @@ from kjit.engine.toolchain.locations import kjit_include
 from kjit.engine.toolchain.nvrtc import PROGRAMS, OnlyNvccError, command_of
 from kjit.engine.toolchain.programs import find_launcher
 from kjit.engine.toolchain.toolchain import Toolchain
+from kjit.spec import Spec
 
 _ONLY_NVCC = re.compile(rf"^(?:.*: )?error: {ONLY_NVCC}(?P<reason>.*)$", re.MULTILINE)
 
@@ -77,10 +79,15 @@ def for_ptx(step: Step) -> Step:
     return replace(step, output=output, arguments=tuple(arguments))
 
 
-def why_nvcc(toolchain: Toolchain) -> str:
-    """Why nvcc compiles all sources, as the end of a sentence; empty if NVRTC may compile some."""
-    launcher = find_launcher() if toolchain.chooses else None
-    return "" if launcher is None else f"{launcher.name} can share objects of nvcc, but not of NVRTC"
+def why_nvcc(spec: Spec, toolchain: Toolchain) -> str:
+    """Why nvcc compiles these sources, as far as that is known before they are preprocessed, as the end of a sentence;
+    empty if NVRTC may compile them."""
+    if not toolchain.chooses:
+        return ""
+    if (launcher := find_launcher()) is not None:
+        return f"{launcher.name} can share objects of nvcc, but not of NVRTC"
+    name = kind.foreign_in(spec.cuda_files, _own_folders(toolchain), spec.extra_include_paths)
+    return kind.FOREIGN.format(name) if name else ""
 
 
 def refuse_others(logs: Iterable[str]) -> None:

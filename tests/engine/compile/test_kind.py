@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from kjit.engine.compile.kind import HEADERS, foreign, lacking, name_of, refusal
+from kjit.engine.compile.kind import HEADERS, foreign, foreign_in, lacking, name_of, refusal
 
 FOLDERS = ["/kjit/include/", "/cuda/include/"]
 
@@ -136,3 +138,40 @@ class TestLacking:
 def test_headers_known_to_mean_the_same_are_named_as_they_are_included() -> None:
     assert {"array", "cstdint", "stdint.h"} <= HEADERS
     assert not {"iostream", "ranges", "fstream", "thread", "atomic", "vector"} & HEADERS
+
+
+class TestForeignIn:
+    @pytest.fixture
+    def project(self, tmp_path: Path) -> Path:
+        for name in ("op", "own/lib", "cuda/cub"):
+            (tmp_path / name).mkdir(parents=True)
+        (tmp_path / "cuda" / "cub" / "cub.cuh").write_text("#include <fstream>\n")
+        (tmp_path / "own" / "lib" / "b.h").write_text("#include <array>\n")
+        (tmp_path / "op" / "a.h").write_text('#pragma once\n#include "a.h"\n#include <lib/b.h>\n')
+        return tmp_path
+
+    def found(self, project: Path, text: str) -> str:
+        source = project / "op" / "op.cu"
+        source.write_text(text)
+        return foreign_in([str(source)], [f"{project}/cuda/"], [f"{project}/own"])
+
+    @pytest.mark.parametrize(
+        ("text", "name"),
+        [
+            ("#include <array>\n#include <cub/cub.cuh>\n", ""),
+            ('#include "a.h"\n', ""),
+            ("  #  include   <fstream>  // files\n", "fstream"),
+            ("#if 0\n#include <fstream>\n#endif\n", "fstream"),
+            ('#include "missing.h"\n', "missing.h"),
+            ("// #include <fstream>\n#include MACRO\n", ""),
+        ],
+    )
+    def test_a_source_names_it(self, project: Path, text: str, name: str) -> None:
+        assert self.found(project, text) == name
+
+    def test_a_header_of_the_project_names_it(self, project: Path) -> None:
+        (project / "own" / "lib" / "b.h").write_text("#include <map>\n")
+        assert self.found(project, '#include "a.h"\n') == "map"
+
+    def test_a_source_that_is_not_there_is_left_to_the_preprocessor(self, project: Path) -> None:
+        assert foreign_in([str(project / "none.cu")], [], []) == ""
