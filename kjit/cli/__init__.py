@@ -179,4 +179,5 @@ def _explain(error: OSError) -> tuple[str, str | None]:
         errno.EPERM: "check its permissions, or work in another folder",
     }
     where = "" if error.filename is None else f" ('{error.filename}')"
-    return f"{error.strerror or error}{where}.", hint.get(error.errno or 0)
+    reason = error.strerror or str(error)
+    return f"{reason[:1].lower()}{reason[1:]}{where}.", hint.get(error.errno or 0)

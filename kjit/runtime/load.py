@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_ATTEMPTS = 3
+
 _log = logging.getLogger("kjit")
 _loaded: dict[str, tvm_ffi.Module] = {}
 _loading = threading.Lock()
@@ -289,8 +291,11 @@ def load_variant(
             return module
     from kjit.engine import miss
 
-    built = miss.ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
-    return load_library(built.library_path, variant)
+    for _ in range(_ATTEMPTS):
+        built = miss.ensure_built(variant, build_directory=build_directory, hint=hint, refusals=refusals)
+        with contextlib.suppress(FileNotFoundError):
+            return load_library(built.library_path, variant)
+    raise kjit.KjitError(f"{variant.label} cannot be loaded: another process keeps emptying the cache.")
 
 
 def cache_folder(build_directory: StrPath | None = None) -> str:

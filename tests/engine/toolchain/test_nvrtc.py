@@ -435,9 +435,7 @@ module.second()
 
     def test_two_kernels_of_a_name_that_are_not_of_their_units_do_not_link(self, tmp_path: Path) -> None:
         kernel = "__global__ void fill(int* x, int n) {{ x[threadIdx.x] = n + {}; }}"
-        with pytest.raises(
-            CompileError, match=r"'fill\(int\*, int\)' is defined twice, in first\.cu and in second\.cu"
-        ):
+        with pytest.raises(CompileError, match=r"'fill\(int\*, int\)' is defined twice"):
             self.launched(tmp_path, kernel.format(1), kernel.format(2))
 
 
@@ -786,15 +784,16 @@ class TestToolkit:
         assert "nvcc compiles CUDA sources: NVRTC is not here." in caplog.text
 
     @pytest.mark.usefixtures("cache_dir")
-    def test_what_a_launcher_can_share_is_nvccs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_a_launcher_can_share_is_nvccs(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(two_halves, "find_launcher", lambda: Path("/usr/bin/sccache"))
-        assert two_halves.why_nvcc(Toolchain.for_target(TARGET)) == ""
+        spec = Spec("op", cuda_files=[tmp_path / "op.cu"])
+        assert two_halves.why_nvcc(spec, Toolchain.for_target(TARGET)) == ""
         monkeypatch.delenv("KJIT_CUDA_COMPILER")
         toolchain = Toolchain.for_target(TARGET)
         if toolchain.has_nvcc:
-            assert two_halves.why_nvcc(toolchain) == "sccache can share objects of nvcc, but not of NVRTC"
+            assert two_halves.why_nvcc(spec, toolchain) == "sccache can share objects of nvcc, but not of NVRTC"
             monkeypatch.setattr(two_halves, "find_launcher", lambda: None)
-            assert two_halves.why_nvcc(toolchain) == ""
+            assert two_halves.why_nvcc(spec, toolchain) == ""
 
     def test_nvrtc_of_another_release_than_the_headers_is_refused(self, tmp_path: Path) -> None:
         for name in ("libnvrtc.so.12", "libnvrtc-builtins.so.12.9"):
