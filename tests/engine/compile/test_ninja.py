@@ -132,9 +132,8 @@ def test_nothing_of_a_killed_build_runs_on_and_the_next_build_sweeps_what_it_lef
     wait_until(lambda: not running(mark), f"still running: {running(mark)}")
 
     assert len(list((cache_dir / LAYOUT / "staging").iterdir())) == 1
-    # A folder and its lock, of the build and, in two halves, of the helper, which may have removed its folder.
-    left = len(list(temporary.glob("kjit-*/*")))
-    assert left in ((3, 4) if (kind, compiler) == ("cuda", "auto") else (2,))
+    # That of the build and, in two halves, of the helper, which may have removed its folder.
+    assert len(list(temporary.glob("kjit-*"))) in ((1, 2) if (kind, compiler) == ("cuda", "auto") else (1,))
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     build(Variant(answer_op(tmp_path / "project"), Target.cpu()), Store.open())
     assert list((cache_dir / LAYOUT / "staging").iterdir()) == []
