@@ -179,5 +179,4 @@ def _explain(error: OSError) -> tuple[str, str | None]:
         errno.EPERM: "check its permissions, or work in another folder",
     }
     where = "" if error.filename is None else f" ('{error.filename}')"
-    reason = error.strerror or str(error)
-    return f"{reason[:1].lower()}{reason[1:]}{where}.", hint.get(error.errno or 0)
+    return f"{error.strerror or error}{where}.", hint.get(error.errno or 0)

@@ -27,6 +27,7 @@ def render(template: str, context: Mapping[str, object]) -> str:
         "cpp_chains": cpp_chains,
         "cpp_line": cpp_line,
         "line": python_line,
+        "python_call": python_call,
         "prose": _prose,
         "python_width": PYTHON_WIDTH,
         "tuple": python_tuple,
@@ -65,6 +66,15 @@ def python_line(head: str, items: Sequence[str], tail: str = "") -> str:
         head, tail = f"{head}(", ")"
     space = " " * (len(head) - len(head.lstrip()))
     return "\n".join([head, *(f"{space}    {item}," for item in items), space + tail.removeprefix(",")])
+
+
+def python_call(head: str, call: str, tail: str = "") -> str:
+    """`head`, a call or another expression, `tail`; the call's arguments have a line of their own if it is too long."""
+    name, _, arguments = call.partition("(")
+    if len(whole := head + call + tail) <= PYTHON_WIDTH or not name.replace(".", "").isidentifier():
+        return whole
+    space = " " * (len(head) - len(head.lstrip()))
+    return f"{head}{name}(\n{space}    {arguments[:-1]}\n{space}){tail}"
 
 
 def cpp_line(head: str, items: Sequence[str], tail: str) -> str:

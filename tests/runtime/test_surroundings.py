@@ -131,5 +131,5 @@ def test_output_that_cannot_be_written_is_one_error(command: list[str]) -> None:
             [sys.executable, "-m", "kjit", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 1
-    assert done.stderr.startswith("error: no space left on device.\n")
+    assert done.stderr.startswith("error: No space left on device.\n")
     assert "Exception" not in done.stderr

@@ -203,7 +203,7 @@ PLANES = [
 """Ops with sizes whose product is more than an `int` holds."""
 
 RARE = [
-    Op("gate_states", "h: T[..., 2*D] -> out: T[..., D]"),
+    Op("gate_states", "hidden_states: T[..., 2*D] -> out: T[..., D]"),
     Op("accumulate", "a: float32[N], b: float32[N], c: float32[N] -> out: float64[N]"),
     Op("widen_", "x: T[N], y: mut U[N], z: Optional float16[N] = None -> out: T[N]", "fp64,fp32"),
     Op("cut_off", "a: int32[M, 96], b: float16[M, 96], index: int64[N] -> out: int64[N, 96]", pattern="gather"),
