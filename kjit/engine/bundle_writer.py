@@ -24,7 +24,7 @@ from typing import Any
 import kjit
 from kjit.engine.cache import locks
 from kjit.engine.cache.artifact import describe
-from kjit.engine.cache.folders import NO_SPACE, write_file
+from kjit.engine.cache.folders import NO_SPACE, holds, write_file
 from kjit.engine.cache.store import Artifact
 from kjit.engine.key.paths import projects_of
 from kjit.engine.toolchain import cpu
@@ -249,7 +249,7 @@ def write(folder: Path, built: Iterable[tuple[Variant, Artifact]], *, only: bool
             before = read_index(folder, only=only)
             libraries, change = _merge(folder, new, before, specs, only=only)
             for name, content in contents.items():
-                if not _holds(folder / name, content):
+                if not holds(folder / name, content):
                     made.append(folder / name)
                     write_file(folder / name, content)
             write_file(folder / INDEX, _index_of(libraries))
@@ -408,10 +408,3 @@ def _is_being_written(name: str) -> bool:
     """Whether `write_file` gives this name to a file of a bundle until it is complete."""
     named = _BEING_WRITTEN.fullmatch(name)
     return named is not None and (named[1] == INDEX or is_library(named[1]))
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    try:
-        return path.read_bytes() == content
-    except OSError:
-        return False

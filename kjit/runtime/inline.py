@@ -78,12 +78,7 @@ def load_inline(
     if not _hold(folder, files):
         from kjit.engine.cache.store import Store
 
-        try:
-            folder = Store.open(Path(cache)).writable().write_texts(named, files)
-        except OSError:
-            # A network disk may fail to rename to a file that is in use, or after it has renamed.
-            if not _hold(folder, files):
-                raise
+        folder = Store.open(Path(cache)).writable().write_texts(named, files)
     # A bundle also compares the texts by these files.
     spec = Spec(name, **_parts(files, folder, exports), **flags)
     return load_variant(Variant(spec, only_target(spec)), build_directory=build_directory, wrapper=wrapper)

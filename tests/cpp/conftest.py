@@ -11,9 +11,11 @@ import pytest
 import sanitized
 import tvm_ffi
 from exported import functions_of
+from forked import Forks
 from quick_simulator import is_for_users_flags
 
 import kjit
+from kjit import env
 
 HERE = Path(__file__).parent
 
@@ -49,3 +51,19 @@ def load_cpp(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFacto
 def module(load_cpp: Callable[..., Any], request: pytest.FixtureRequest) -> Any:
     """The `CASES` of a test's module, with its `EXPORTS`."""
     return load_cpp(request.module.CASES, getattr(request.module, "EXPORTS", ()))
+
+
+@pytest.fixture
+def run_past_the_caches(forked: Forks) -> Callable[[str, str], str]:
+    """A function that runs chosen tests of a file (`-k`) where each tensor is larger than the CPU's caches, and returns
+    what pytest prints."""
+
+    def run(file: str, chosen: str) -> str:
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", file, "-k", chosen]
+        # The variable is read once per process. The settings of this repository are for one of the plugins.
+        variables = {env.CPU_CACHE_BYTES: "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
+        done = forked.pytest(*options, cwd=HERE, **variables)
+        assert done.returncode == 0, done.stdout
+        return str(done.stdout)
+
+    return run

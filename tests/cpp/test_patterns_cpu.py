@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from each_pattern import Check, cases_of, each_check
-from forked import Forks
-
-from kjit import env
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +22,5 @@ def test_results_are_exact_and_nothing_else_is_written(
     check(module_of(pattern), "cpu")
 
 
-def test_results_are_the_same_where_they_go_past_the_caches(forked: Forks) -> None:
-    # The variable is read once per process.
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
-    chosen = ["-k", "elementwise and (mix or in_place)"]
-    # The settings of this repository are for one of the plugins.
-    variables = {env.CPU_CACHE_BYTES: "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
-    done = forked.pytest(*options, *chosen, cwd=Path(__file__).parent, **variables)
-    assert done.returncode == 0, done.stdout
-    assert "passed" in done.stdout
+def test_results_are_the_same_where_they_go_past_the_caches(run_past_the_caches: Callable[[str, str], str]) -> None:
+    assert "passed" in run_past_the_caches(__file__, "elementwise and (mix or in_place)")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pattern_rowwise
 import pytest
 import torch
-from forked import Forks
 from pattern_rowwise import CHECKS, MIXES, check_every_role, check_special_rows
-
-from kjit import env
 
 CASES = "rowwise_cases"
 EXPORTS = pattern_rowwise.EXPORTS
@@ -52,12 +49,5 @@ def test_totals_are_the_same_in_each_run(module: Any) -> None:
     assert torch.equal(runs[0], runs[2])
 
 
-def test_results_are_the_same_where_they_go_past_the_caches(forked: Forks) -> None:
-    # The variable is read once per process.
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", __file__]
-    chosen = ["-k", "every_length and (rms_norm or softmax or quantise) or every_role"]
-    # The settings of this repository are for one of the plugins.
-    variables = {env.CPU_CACHE_BYTES: "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
-    done = forked.pytest(*options, *chosen, cwd=Path(__file__).parent, **variables)
-    assert done.returncode == 0, done.stdout
-    assert "passed" in done.stdout
+def test_results_are_the_same_where_they_go_past_the_caches(run_past_the_caches: Callable[[str, str], str]) -> None:
+    assert "passed" in run_past_the_caches(__file__, "every_length and (rms_norm or softmax or quantise) or every_role")

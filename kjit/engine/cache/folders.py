@@ -156,11 +156,12 @@ def write_file(path: Path | str, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(being_written)
         # A network disk may fail to rename to a file that is in use, or after it has renamed.
-        if not _holds(path, content):
+        if not holds(path, content):
             raise
 
 
-def _holds(path: Path | str, content: bytes) -> bool:
+def holds(path: Path | str, content: bytes) -> bool:
+    """Whether a file can be read and has this content."""
     try:
         return Path(path).read_bytes() == content
     except OSError:

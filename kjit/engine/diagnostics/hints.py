@@ -34,8 +34,8 @@ _QUALIFIED = re.compile(r"(?<![\w:])(?P<space>at|c10|torch|pybind11|py|host)::(?
 # What an error is about, a pattern, and below it the hint for it; several lines may have one hint.
 #
 # text: a message with its notes, and the source line after `| `; any part of it matches.
-# name: an unknown name. gpu: one in code for a GPU. cuda: one that CUDA's headers have. std, tvm::ffi: one in that
-# namespace. torch: one that the source line has in a namespace of torch. member: one of a TensorView.
+# name: an unknown name. gpu: one in code for a GPU. cuda: a function `__f` that CUDA's headers have. std, tvm::ffi: one
+# in that namespace. torch: one that the source line has in a namespace of torch. member: one of a TensorView.
 #
 # A hint has the groups of the pattern, `name`, `target`, and as `dtype` the most similar one of kjit.
 _CUDA_LIBRARIES = "cublas|nvblas|curand|cufft|cusparse|cusolver|nvrtc|nvJitLink|cupti|nvtx3|npp|nvjpeg|nvml|cudnn|nccl"
@@ -215,7 +215,7 @@ def hint(
 
     Args:
         declaration: for a message about an export, the line of Python with it.
-        is_in_cuda: whether CUDA's headers have an identifier.
+        is_in_cuda: whether CUDA's headers have a function of this name.
         target: the target of the build, as `str(Target)`.
     """
     for message in messages:
@@ -264,7 +264,7 @@ def _topics(message: Message, target: str, is_in_cuda: Callable[[str], bool]) ->
             yield "name", name
             if not target.startswith("cpu"):
                 yield "gpu", name
-                if is_in_cuda(name):
+                if name.startswith("__") and is_in_cuda(name):  # which reads CUDA's headers
                     yield "cuda", name
 
 
